@@ -1,0 +1,3 @@
+//! The `thalweg` binary: everything it does is a subcommand of `thalweg_cli`.
+
+fn main() {}

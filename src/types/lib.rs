@@ -1,0 +1,17 @@
+//! The vocabulary that every other room shares: offsets, epochs, ids and named limits.
+//!
+//! This room owns plain values only. It knows no wire format, no file and no clock. Wire messages
+//! carry bare integers; the rooms that decide things wrap them in these newtypes at their door, so
+//! that an offset can not be passed where an epoch is meant.
+//!
+//! Start reading at [`ids`], then [`limits`].
+
+pub mod ids;
+pub mod limits;
+mod uuid;
+
+pub use ids::{
+    BrokerId, ClusterId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, ShardId,
+    TimestampMs, TopicId, TopicPartition,
+};
+pub use uuid::Uuid;
