@@ -1,1 +1,33 @@
-//! (in construction)
+//! Subcommands of the `thalweg` binary.
+//!
+//! This room owns the command line: arguments, what is printed, exit codes. `serve` starts the
+//! broker, `inspect` reads files through `thalweg_storage::inspect`, everything else goes through
+//! `thalweg_client`. It refuses to know wire formats and broker internals.
+//!
+//! Start reading at [`args`]; each subcommand has the file of its name. Results go to stdout,
+//! messages and progress to stderr. A reader that closes stdout early (`| head`) ends a command
+//! quietly and successfully.
+
+pub mod args;
+mod exit;
+pub mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+pub use exit::{Exit, Failure};
+
+/// Parses the command line, runs the subcommand and says how it ended.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return exit::usage(&error),
+    };
+    let outcome = match arguments.command {
+        Command::Serve(args) => serve::run(args).map_err(Failure::from),
+    };
+    exit::report(outcome)
+}

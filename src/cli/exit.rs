@@ -1,0 +1,83 @@
+//! How a command ends: exit codes and the one place that prints a failure.
+
+use std::io;
+use std::process::ExitCode;
+
+/// Exit codes, documented in `docs/cli.md` and in `thalweg --help`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// The command did what it was asked to do.
+    Ok = 0,
+    /// The operation failed, or `inspect` found damage.
+    Failed = 1,
+    /// The command line is wrong; nothing was tried.
+    Usage = 2,
+    /// No broker could be reached at the given address.
+    Unreachable = 3,
+    /// The thing asked for (a topic, a partition, a file) does not exist.
+    NotFound = 4,
+    /// The thing to create exists already.
+    AlreadyExists = 5,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code the process ends with.
+    pub exit: Exit,
+    /// What is printed after `thalweg: `. Empty prints nothing.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with a message for the user.
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Failure {
+            exit,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Failure::new(Exit::Failed, format!("{error:#}"))
+    }
+}
+
+/// Errors of our own output. A closed pipe is no failure: whoever read it had enough.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Failure {
+                exit: Exit::Ok,
+                message: String::new(),
+            };
+        }
+        Failure::new(Exit::Failed, format!("cannot write the output: {error}"))
+    }
+}
+
+/// Prints what the parser has to say: help and version to stdout, mistakes to stderr.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    // A closed stdout or stderr leaves nobody to tell.
+    let _ = error.print();
+    if error.use_stderr() {
+        ExitCode::from(Exit::Usage as u8)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Prints the failure, if there is one, and turns the outcome into the process's exit code.
+pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("thalweg: {}", failure.message);
+            }
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
