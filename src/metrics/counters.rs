@@ -1,0 +1,141 @@
+//! The plain counters and gauges of one core.
+
+/// How a number moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+impl Kind {
+    /// The word in a `# TYPE` line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        }
+    }
+}
+
+/// One field of [`Counters`] with what a reader needs to know about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FieldValue {
+    /// Metric name.
+    pub metric: &'static str,
+    /// Help text: one line.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: Kind,
+    /// Its value.
+    pub value: u64,
+}
+
+/// One line per number keeps field, metric name, help and merge rule together: a field that nobody
+/// renders can not exist.
+macro_rules! counters {
+    ($($kind:ident $field:ident = $metric:literal, $help:literal;)*) => {
+        /// Numbers that need no label but the core. Written as plain fields: `c.bytes_in += n`.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $(#[doc = $help] pub $field: u64,)*
+        }
+
+        impl Counters {
+            /// Adds `other` field by field (gauges too: a sum over cores).
+            pub fn merge(&mut self, other: &Counters) {
+                $(self.$field = self.$field.saturating_add(other.$field);)*
+            }
+
+            /// All fields in the order of their declaration.
+            #[must_use]
+            pub fn fields(&self) -> Vec<FieldValue> {
+                vec![$(FieldValue {
+                    metric: $metric,
+                    help: $help,
+                    kind: Kind::$kind,
+                    value: self.$field,
+                },)*]
+            }
+        }
+    };
+}
+
+counters! {
+    Counter bytes_in = "thalweg_network_received_bytes_total", "Bytes of request frames received.";
+    Counter bytes_out = "thalweg_network_sent_bytes_total", "Bytes of response frames sent.";
+    Counter fetch_bytes_sendfile = "thalweg_fetch_sendfile_bytes_total", "Record bytes sent to consumers by sendfile, without passing through user memory.";
+    Counter fetch_bytes_copied = "thalweg_fetch_copied_bytes_total", "Record bytes sent to consumers from user memory.";
+    Counter responses_sent = "thalweg_responses_sent_total", "Responses sent.";
+    Counter response_writes = "thalweg_response_writes_total", "Write calls for response bytes; below thalweg_responses_sent_total when small responses leave together.";
+    Counter frames_refused = "thalweg_frames_refused_total", "Connections closed for a size prefix outside the limits.";
+    Gauge connections_open = "thalweg_connections_open", "Connections open now.";
+    Counter connections_accepted = "thalweg_connections_accepted_total", "Connections accepted.";
+    Counter accept_backoffs = "thalweg_accept_backoffs_total", "Times the accept loop waited because file handles or memory had run out.";
+    Gauge memory_budget_used = "thalweg_request_memory_used_bytes", "Declared bytes of the requests admitted now.";
+    Gauge memory_budget_limit = "thalweg_request_memory_limit_bytes", "Bytes of requests that may be admitted at once.";
+    Counter memory_budget_waits = "thalweg_request_memory_waits_total", "Requests that waited for memory before their connection was read on.";
+    Gauge mailbox_depth = "thalweg_mailbox_messages", "Messages waiting in this core's mailbox.";
+    Counter cross_core_requests = "thalweg_cross_core_requests_total", "Requests handed to another core.";
+    Gauge partitions_led = "thalweg_partitions_led", "Partitions that this core leads.";
+    Gauge fetches_parked = "thalweg_fetches_parked", "Fetches waiting for records now.";
+    Counter append_writes = "thalweg_append_writes_total", "Vectored writes to logs.";
+    Counter append_batches = "thalweg_append_batches_total", "Record batches written to logs.";
+    Counter append_bytes = "thalweg_append_bytes_total", "Record bytes written to logs.";
+    Counter append_failures = "thalweg_append_failures_total", "Writes to logs that failed.";
+    Counter segments_rolled = "thalweg_segments_rolled_total", "Segments closed for size or age.";
+    Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
+    Counter reads_cold = "thalweg_cold_reads_total", "Fetch ranges that were not in the page cache.";
+    Counter stalls = "thalweg_inline_stalls_total", "System calls made inline on the core that took more than 1 ms.";
+    Counter reactor_ops = "thalweg_reactor_operations_total", "File operations given to the engine.";
+    Counter reactor_short_writes = "thalweg_reactor_short_writes_total", "File writes that came back short and were submitted again.";
+    Gauge reactor_in_flight = "thalweg_reactor_in_flight", "File operations in flight now.";
+    Counter recovery_logs = "thalweg_recovery_logs_total", "Logs recovered at start after an unclean stop.";
+    Counter recovery_bytes_scanned = "thalweg_recovery_scanned_bytes_total", "Log bytes checked at start.";
+    Counter recovery_torn_tails = "thalweg_recovery_torn_tails_total", "Logs whose torn tail was cut at start.";
+    Counter recovery_bytes_cut = "thalweg_recovery_cut_bytes_total", "Bytes cut from torn tails at start.";
+    Counter recovery_indexes_rebuilt = "thalweg_recovery_indexes_rebuilt_total", "Index files rebuilt at start.";
+    Gauge partitions_offline = "thalweg_partitions_offline", "Partitions that this core refuses to serve because their log is damaged or failed.";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{Counters, Kind};
+
+    #[test]
+    fn names_follow_the_rules() {
+        let mut seen = HashSet::new();
+        for field in Counters::default().fields() {
+            assert!(seen.insert(field.metric), "{} twice", field.metric);
+            assert!(field.metric.starts_with("thalweg_"), "{}", field.metric);
+            assert!(
+                field.help.ends_with('.') && !field.help.contains('\n'),
+                "{}",
+                field.metric
+            );
+            assert_eq!(
+                field.metric.ends_with("_total"),
+                field.kind == Kind::Counter
+            );
+        }
+    }
+
+    #[test]
+    fn merge_adds_every_field() {
+        let mut one = Counters {
+            bytes_in: 3,
+            partitions_offline: 1,
+            ..Counters::default()
+        };
+        one.merge(&Counters {
+            bytes_in: 4,
+            partitions_offline: 2,
+            ..Counters::default()
+        });
+        assert_eq!((one.bytes_in, one.partitions_offline), (7, 3));
+    }
+}

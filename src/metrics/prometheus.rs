@@ -1,0 +1,485 @@
+//! The Prometheus text exposition format, version 0.0.4.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::{CloseReason, CoreMetrics, Kind, RefuseReason, Snapshot, Stage, TopicCounts};
+
+/// `Content-Type` of [`render_prometheus`].
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
+
+/// Renders `snapshot` as Prometheus text. Counters and summaries keep their core as the label
+/// `core`; topics are summed over cores.
+#[must_use]
+pub fn render_prometheus(snapshot: &Snapshot) -> String {
+    let mut page = Page {
+        text: String::with_capacity(16 * 1024),
+    };
+    process(&mut page, snapshot);
+    engines(&mut page, &snapshot.cores);
+    counters(&mut page, &snapshot.cores);
+    apis(&mut page, &snapshot.cores);
+    connections(&mut page, &snapshot.cores);
+    stages(&mut page, &snapshot.cores);
+    topics(&mut page, snapshot);
+    page.text
+}
+
+/// The text so far. All samples of one metric must follow its head.
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, metric: &str, kind: &str, help: &str) {
+        self.text.push_str("# HELP ");
+        self.text.push_str(metric);
+        self.text.push(' ');
+        for c in help.chars() {
+            match c {
+                '\\' => self.text.push_str("\\\\"),
+                '\n' => self.text.push_str("\\n"),
+                c => self.text.push(c),
+            }
+        }
+        let _ = writeln!(self.text, "\n# TYPE {metric} {kind}");
+    }
+
+    fn sample(&mut self, metric: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.text.push_str(metric);
+        for (i, (name, label)) in labels.iter().enumerate() {
+            self.text.push(if i == 0 { '{' } else { ',' });
+            self.text.push_str(name);
+            self.text.push_str("=\"");
+            push_escaped(&mut self.text, label);
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+}
+
+fn push_escaped(text: &mut String, label: &str) {
+    for c in label.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
+}
+
+fn process(page: &mut Page, snapshot: &Snapshot) {
+    let facts = &snapshot.process;
+    page.head(
+        "thalweg_build_info",
+        "gauge",
+        "Version of the binary; always 1.",
+    );
+    let node = facts.node_id.to_string();
+    page.sample(
+        "thalweg_build_info",
+        &[("version", &facts.version), ("node_id", &node)],
+        1,
+    );
+    page.head(
+        "thalweg_start_time_seconds",
+        "gauge",
+        "Start of the process, Unix time.",
+    );
+    page.sample("thalweg_start_time_seconds", &[], facts.start_unix_seconds);
+    page.head(
+        "thalweg_cores",
+        "gauge",
+        "Shards that answered this scrape.",
+    );
+    page.sample("thalweg_cores", &[], snapshot.cores.len());
+    if let Some(took) = facts.recovery {
+        page.head(
+            "thalweg_recovery_seconds",
+            "gauge",
+            "Opening and recovering all logs at start.",
+        );
+        page.sample("thalweg_recovery_seconds", &[], seconds(took));
+    }
+    page.head(
+        "thalweg_unclean_start",
+        "gauge",
+        "1 when the last stop was not clean.",
+    );
+    page.sample("thalweg_unclean_start", &[], u8::from(facts.unclean_start));
+    page.head("thalweg_topics", "gauge", "Topics that exist.");
+    page.sample("thalweg_topics", &[], facts.topics);
+    page.head("thalweg_partitions", "gauge", "Partitions that exist.");
+    page.sample("thalweg_partitions", &[], facts.partitions);
+}
+
+fn engines(page: &mut Page, cores: &[CoreMetrics]) {
+    const METRIC: &str = "thalweg_engine_info";
+    page.head(
+        METRIC,
+        "gauge",
+        "What drives file operations (ring or plain), and why not better.",
+    );
+    for core in cores {
+        let Some(engine) = &core.engine else { continue };
+        let pinned = engine
+            .pinned_to
+            .map_or_else(|| "none".to_owned(), |cpu| cpu.to_string());
+        let labels = [
+            ("core", &*core.core.to_string()),
+            ("engine", engine.kind),
+            ("reason", &engine.reason),
+            ("cpu", &pinned),
+        ];
+        page.sample(METRIC, &labels, 1);
+    }
+}
+
+fn counters(page: &mut Page, cores: &[CoreMetrics]) {
+    let per_core: Vec<_> = cores
+        .iter()
+        .map(|c| (c.core.to_string(), c.counters.fields()))
+        .collect();
+    let Some((_, first)) = per_core.first() else {
+        return;
+    };
+    for (at, field) in first.iter().enumerate() {
+        page.head(field.metric, field.kind.name(), field.help);
+        for (core, fields) in &per_core {
+            page.sample(field.metric, &[("core", core)], fields[at].value);
+        }
+    }
+}
+
+fn apis(page: &mut Page, cores: &[CoreMetrics]) {
+    const REQUESTS: &str = "thalweg_requests_total";
+    page.head(REQUESTS, Kind::Counter.name(), "Requests received, by API.");
+    for core in cores {
+        let label = core.core.to_string();
+        for api in core.apis.used() {
+            page.sample(
+                REQUESTS,
+                &[("core", &label), ("api", api.name)],
+                api.requests,
+            );
+        }
+    }
+    const ERRORS: &str = "thalweg_request_errors_total";
+    page.head(
+        ERRORS,
+        Kind::Counter.name(),
+        "Error codes sent, by API and error.",
+    );
+    for core in cores {
+        let label = core.core.to_string();
+        for api in core.apis.used() {
+            for (error, count) in &api.errors {
+                let labels = [("core", &*label), ("api", api.name), ("error", error)];
+                page.sample(ERRORS, &labels, count);
+            }
+        }
+    }
+}
+
+fn connections(page: &mut Page, cores: &[CoreMetrics]) {
+    const REFUSED: &str = "thalweg_connections_refused_total";
+    page.head(
+        REFUSED,
+        Kind::Counter.name(),
+        "Connections closed before they were served.",
+    );
+    for core in cores {
+        let label = core.core.to_string();
+        for reason in RefuseReason::ALL {
+            let labels = [("core", &*label), ("reason", reason.label())];
+            page.sample(REFUSED, &labels, core.refused(*reason));
+        }
+    }
+    const CLOSED: &str = "thalweg_connections_closed_total";
+    page.head(
+        CLOSED,
+        Kind::Counter.name(),
+        "Served connections that were closed, by reason.",
+    );
+    for core in cores {
+        let label = core.core.to_string();
+        for reason in CloseReason::ALL {
+            let labels = [("core", &*label), ("reason", reason.label())];
+            page.sample(CLOSED, &labels, core.closed(*reason));
+        }
+    }
+}
+
+fn stages(page: &mut Page, cores: &[CoreMetrics]) {
+    for stage in Stage::ALL {
+        if cores.iter().all(|core| core.stage(*stage).count() == 0) {
+            continue;
+        }
+        page.head(stage.metric(), "summary", stage.help());
+        let (sum, count) = (
+            format!("{}_sum", stage.metric()),
+            format!("{}_count", stage.metric()),
+        );
+        for core in cores {
+            let label = core.core.to_string();
+            let times = core.stage(*stage);
+            let recent = times.quantiles(&QUANTILES);
+            for (i, quantile) in QUANTILES.iter().enumerate() {
+                let labels = [("core", &*label), ("quantile", &quantile.to_string())];
+                match &recent {
+                    Some(values) => page.sample(stage.metric(), &labels, seconds(values[i])),
+                    None => page.sample(stage.metric(), &labels, "NaN"),
+                }
+            }
+            page.sample(&sum, &[("core", &label)], seconds(times.sum()));
+            page.sample(&count, &[("core", &label)], times.count());
+        }
+    }
+}
+
+/// Metric name, help text and how to read its value from the counts of a topic.
+type TopicMetric = (&'static str, &'static str, fn(&TopicCounts) -> u64);
+
+const TOPIC_METRICS: [TopicMetric; 4] = [
+    (
+        "thalweg_topic_produced_bytes_total",
+        "Record bytes accepted from producers.",
+        |c| c.produced_bytes,
+    ),
+    (
+        "thalweg_topic_produced_records_total",
+        "Records accepted from producers.",
+        |c| c.produced_records,
+    ),
+    (
+        "thalweg_topic_fetched_bytes_total",
+        "Record bytes sent to consumers.",
+        |c| c.fetched_bytes,
+    ),
+    (
+        "thalweg_topic_produce_failures_total",
+        "Partition entries of produce requests refused.",
+        |c| c.produce_failures,
+    ),
+];
+
+fn topics(page: &mut Page, snapshot: &Snapshot) {
+    let Some(sum) = snapshot.merged() else { return };
+    for (metric, help, read) in TOPIC_METRICS {
+        page.head(metric, Kind::Counter.name(), help);
+        for (topic, counts) in sum.topics.iter() {
+            page.sample(metric, &[("topic", topic)], read(counts));
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+    use std::time::Duration;
+
+    use super::render_prometheus;
+    use crate::{CloseReason, CoreMetrics, Engine, ProcessFacts, Snapshot, Stage};
+
+    type Labels = Vec<(String, String)>;
+
+    /// A strict reader of the exposition format: what a scraper would accept, and nothing else.
+    fn parse(page: &str) -> HashMap<(String, Labels), f64> {
+        assert!(page.ends_with('\n'));
+        let mut samples = HashMap::new();
+        let mut headed = HashSet::new();
+        let mut helped = None;
+        let mut current = (String::new(), String::new());
+        for line in page.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').expect("a help text");
+                assert!(!help.is_empty());
+                helped = Some(name.to_owned());
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a type");
+                assert_eq!(
+                    helped.take().as_deref(),
+                    Some(name),
+                    "HELP comes before TYPE"
+                );
+                assert!(["counter", "gauge", "summary"].contains(&kind));
+                assert!(headed.insert(name.to_owned()), "{name} has two heads");
+                current = (name.to_owned(), kind.to_owned());
+            } else {
+                let (name, labels, value) = parse_sample(line);
+                let base = if current.1 == "summary" {
+                    name.strip_suffix("_sum")
+                        .or(name.strip_suffix("_count"))
+                        .unwrap_or(&name)
+                } else {
+                    &name
+                };
+                assert_eq!(base, current.0, "a sample outside its group: {line}");
+                assert!(
+                    samples.insert((name, labels), value).is_none(),
+                    "twice: {line}"
+                );
+            }
+        }
+        samples
+    }
+
+    fn parse_sample(line: &str) -> (String, Labels, f64) {
+        let name_end = line.find(['{', ' ']).expect("a value");
+        let name = &line[..name_end];
+        assert!(
+            name.chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        );
+        let mut rest = line[name_end..].chars().peekable();
+        let mut labels = Vec::new();
+        if rest.next_if_eq(&'{').is_some() {
+            loop {
+                let label: String = std::iter::from_fn(|| rest.next_if(|c| *c != '=')).collect();
+                assert_eq!((rest.next(), rest.next()), (Some('='), Some('"')), "{line}");
+                let mut value = String::new();
+                loop {
+                    match rest.next().expect("a closing quote") {
+                        '"' => break,
+                        '\\' => value.push(match rest.next() {
+                            Some('n') => '\n',
+                            Some(c @ ('\\' | '"')) => c,
+                            other => panic!("escape {other:?} in {line}"),
+                        }),
+                        c => value.push(c),
+                    }
+                }
+                labels.push((label, value));
+                match rest.next() {
+                    Some(',') => {}
+                    Some('}') => break,
+                    other => panic!("{other:?} after a label in {line}"),
+                }
+            }
+        }
+        assert_eq!(rest.next(), Some(' '), "{line}");
+        let value: String = rest.collect();
+        (name.to_owned(), labels, value.parse().expect("a number"))
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    fn busy_snapshot() -> Snapshot {
+        let mut cores = vec![CoreMetrics::new(0, 2), CoreMetrics::new(1, 2)];
+        cores[0].engine = Some(Engine {
+            kind: "plain",
+            reason: "io_uring: \"EPERM\"".into(),
+            pinned_to: Some(3),
+        });
+        cores[0].counters.fetch_bytes_sendfile = 65_536;
+        cores[1].counters.fetch_bytes_copied = 100;
+        cores[1].apis.count_request(1, "Fetch");
+        cores[1].apis.count_error(1, "Fetch", "OFFSET_OUT_OF_RANGE");
+        cores[1].count_closed(CloseReason::SlowFrame);
+        cores[0].record(Stage::Produce, Duration::from_millis(2));
+        cores[0].topics.of("t").produced_bytes = 7;
+        cores[1].topics.of("t").produced_bytes = 5;
+        let recovery = Some(Duration::from_millis(1));
+        Snapshot {
+            process: ProcessFacts {
+                recovery,
+                ..ProcessFacts::default()
+            },
+            cores,
+        }
+    }
+
+    #[test]
+    fn a_full_page_is_well_formed() {
+        let got = parse(&render_prometheus(&busy_snapshot()));
+        let value = |name: &str, l: &[(&str, &str)]| got[&(name.to_owned(), labels(l))];
+        let (core0, core1) = (("core", "0"), ("core", "1"));
+        assert_eq!(
+            value("thalweg_fetch_sendfile_bytes_total", &[core0]),
+            65_536.0
+        );
+        assert_eq!(value("thalweg_fetch_copied_bytes_total", &[core1]), 100.0);
+        assert_eq!(
+            value("thalweg_requests_total", &[core1, ("api", "Fetch")]),
+            1.0
+        );
+        let error = [core1, ("api", "Fetch"), ("error", "OFFSET_OUT_OF_RANGE")];
+        assert_eq!(value("thalweg_request_errors_total", &error), 1.0);
+        let slow = [core1, ("reason", "slow_frame")];
+        assert_eq!(value("thalweg_connections_closed_total", &slow), 1.0);
+        assert_eq!(
+            value("thalweg_topic_produced_bytes_total", &[("topic", "t")]),
+            12.0
+        );
+        assert_eq!(value("thalweg_recovery_seconds", &[]), 0.001);
+        let engine = [
+            core0,
+            ("engine", "plain"),
+            ("reason", "io_uring: \"EPERM\""),
+            ("cpu", "3"),
+        ];
+        assert_eq!(value("thalweg_engine_info", &engine), 1.0);
+    }
+
+    #[test]
+    fn summaries_are_in_seconds() {
+        let got = parse(&render_prometheus(&busy_snapshot()));
+        let value = |name: &str, l: &[(&str, &str)]| got[&(name.to_owned(), labels(l))];
+        assert_eq!(
+            value("thalweg_produce_seconds_count", &[("core", "0")]),
+            1.0
+        );
+        assert_eq!(
+            value("thalweg_produce_seconds_sum", &[("core", "0")]),
+            0.002
+        );
+        let p99 = value(
+            "thalweg_produce_seconds",
+            &[("core", "0"), ("quantile", "0.99")],
+        );
+        assert!((0.00198..0.00202).contains(&p99), "{p99}");
+        assert!(
+            value(
+                "thalweg_produce_seconds",
+                &[("core", "1"), ("quantile", "0.5")]
+            )
+            .is_nan()
+        );
+    }
+
+    #[test]
+    fn bi10_a_label_can_not_break_out_of_its_quotes() {
+        let nasty = "a\"} 1\nthalweg_fake 2\\";
+        let mut core = CoreMetrics::new(0, 1);
+        core.topics.of(nasty).fetched_bytes = 3;
+        let got = parse(&render_prometheus(&Snapshot {
+            cores: vec![core],
+            ..Snapshot::default()
+        }));
+        let key = (
+            "thalweg_topic_fetched_bytes_total".to_owned(),
+            labels(&[("topic", nasty)]),
+        );
+        assert_eq!(got[&key], 3.0);
+    }
+
+    #[test]
+    fn a_page_without_cores_is_well_formed() {
+        parse(&render_prometheus(&Snapshot::default()));
+    }
+}
