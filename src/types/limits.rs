@@ -14,6 +14,24 @@ pub const SOCKET_READ_BYTES: usize = 64 * 1024;
 /// read until the oldest is answered.
 pub const CONNECTION_IN_FLIGHT_MAX: usize = 16;
 
+/// Bytes of finished answers in memory that may wait for one connection's socket. When reached, the
+/// connection is not read until its client has taken some.
+pub const CONNECTION_BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Largest frame that is copied out of its connection's read buffer, so that it does not hold the
+/// whole buffer while its request waits.
+pub const FRAME_COPY_BYTES_MAX: usize = 16 * 1024;
+
+/// Largest request that draws on the share of small requests in a shard's memory budget.
+pub const SMALL_REQUEST_BYTES_MAX: u64 = 64 * 1024;
+
+/// Memory of admitted requests on one shard. When full, connections with further requests are not
+/// read.
+pub const SHARD_REQUEST_MEMORY_BYTES: u64 = 192 * 1024 * 1024;
+
+/// Bytes of small answers that leave in one write call.
+pub const RESPONSE_WRITE_BYTES_MAX: usize = 256 * 1024;
+
 /// Messages that may wait in the mailbox of a shard. When full, the sender's task waits.
 pub const MAILBOX_MESSAGES_MAX: usize = 4_096;
 
@@ -42,6 +60,32 @@ pub const CREATE_PARTITIONS_MAX: usize = 10_000;
 /// Output of decompressing one batch, in bytes. A larger one is refused.
 pub const DECOMPRESSED_BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
 
+/// Decompressed bytes per compressed byte of one batch, once the output passes
+/// [`DECOMPRESSION_UNRATED_BYTES`]. A batch beyond it is refused as too large, which makes Kafka's
+/// producers split it.
+pub const DECOMPRESSION_RATIO_MAX: usize = 256;
+
+/// Output of decompressing one batch, in bytes, up to which any ratio is fine: small batches of
+/// repeated bytes are honest.
+pub const DECOMPRESSION_UNRATED_BYTES: usize = 16 * 1024 * 1024;
+
+/// Largest window of a zstd frame, as a power of two: what Kafka's clients and zstd itself accept. A
+/// frame that asks for more is refused.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// Records of one batch whose refusal is spelled out in the answer to a produce request. Further ones
+/// are refused with the batch, without a line of their own.
+pub const RECORD_REFUSALS_MAX: usize = 100;
+
+/// Memory that the arrays of one decoded message may take whatever its size, in bytes. With
+/// [`DECODED_MEMORY_FACTOR`] it keeps a frame of tiny elements from growing out of proportion; a
+/// message above the sum is refused.
+pub const DECODED_MEMORY_BASE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Times the frame's length that its arrays may take in memory above
+/// [`DECODED_MEMORY_BASE_BYTES`].
+pub const DECODED_MEMORY_FACTOR: usize = 4;
+
 /// Different label values per metric (topic names, for example). Further ones are counted under
 /// `__other`.
 pub const METRIC_LABELS_MAX: usize = 1_000;
@@ -49,3 +93,5 @@ pub const METRIC_LABELS_MAX: usize = 1_000;
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(LOG_PENDING_BYTES_MAX >= APPEND_WRITE_BYTES_MAX);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
+const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);
+const _: () = assert!(FRAME_COPY_BYTES_MAX < SOCKET_READ_BYTES);
