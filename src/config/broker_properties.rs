@@ -1,0 +1,466 @@
+//! The table of broker properties.
+
+use crate::property::Property;
+use crate::value::{Bounds, Items, Kind};
+
+const ANY_LONG: Kind = Kind::Long(Bounds::any());
+const POSITIVE_INT: Kind = Kind::Int(Bounds::at_least(1));
+const POSITIVE_LONG: Kind = Kind::Long(Bounds::at_least(1));
+const NATURAL_INT: Kind = Kind::Int(Bounds::at_least(0));
+const NATURAL_LONG: Kind = Kind::Long(Bounds::at_least(0));
+
+/// Sorted by name; see [`crate::property::properties`]. Each topic property with a broker default
+/// has it here, with the same range and default.
+pub(crate) const BROKER_PROPERTIES: &[Property] = &[
+    Property::broker_unset(
+        "advertised.listeners",
+        Kind::List(Items::Endpoints),
+        "Address that clients are told to connect to, when it is not the one listened on.",
+    )
+    .active(),
+    Property::broker(
+        "auto.create.topics.enable",
+        Kind::Bool,
+        "true",
+        "Create an unknown topic when a client asks for it and allows its creation.",
+    )
+    .active(),
+    Property::broker(
+        "background.threads",
+        POSITIVE_INT,
+        "10",
+        "Kafka's thread pool for background work. Here background work has its own few threads.",
+    )
+    .no_meaning(),
+    Property::broker_unset(
+        "broker.rack",
+        Kind::Text,
+        "Rack that this broker stands in; told to clients.",
+    )
+    .active(),
+    Property::broker(
+        "compression.gzip.level",
+        Kind::IntOrMinusOne(Bounds::between(1, 9)),
+        "-1",
+        "Default of the topic property `compression.gzip.level`.",
+    ),
+    Property::broker(
+        "compression.lz4.level",
+        Kind::Int(Bounds::between(1, 17)),
+        "9",
+        "Default of the topic property `compression.lz4.level`.",
+    ),
+    Property::broker(
+        "compression.type",
+        Kind::OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]),
+        "producer",
+        "Default of the topic property `compression.type`.",
+    ),
+    Property::broker(
+        "compression.zstd.level",
+        Kind::Int(Bounds::between(-131_072, 22)),
+        "3",
+        "Default of the topic property `compression.zstd.level`.",
+    ),
+    Property::broker(
+        "connections.max.idle.ms",
+        ANY_LONG,
+        "600000",
+        "A connection without a request for that long is closed; below 0 none is.",
+    )
+    .active(),
+    Property::broker(
+        "default.replication.factor",
+        Kind::Int(Bounds::between(1, i16::MAX as i64)),
+        "1",
+        "Replicas per partition of topics created without a number.",
+    )
+    .active(),
+    Property::broker(
+        "delete.topic.enable",
+        Kind::Bool,
+        "true",
+        "Whether topics may be deleted; otherwise TOPIC_DELETION_DISABLED.",
+    )
+    .active(),
+    Property::broker(
+        "fetch.max.bytes",
+        Kind::Int(Bounds::at_least(1_024)),
+        "57671680",
+        "Most bytes of records that one fetch is answered with, whatever it asks for. A first \
+         batch larger than that is still sent whole.",
+    )
+    .active(),
+    Property::broker_unset(
+        "listeners",
+        Kind::List(Items::Endpoints),
+        "Address to listen on; the flag `--listen` wins over it.",
+    )
+    .active(),
+    Property::broker(
+        "log.cleaner.delete.retention.ms",
+        NATURAL_LONG,
+        "86400000",
+        "Default of the topic property `delete.retention.ms`.",
+    ),
+    Property::broker(
+        "log.cleaner.enable",
+        Kind::Bool,
+        "true",
+        "Whether compaction runs at all.",
+    ),
+    Property::broker(
+        "log.cleaner.max.compaction.lag.ms",
+        POSITIVE_LONG,
+        "9223372036854775807",
+        "Default of the topic property `max.compaction.lag.ms`.",
+    ),
+    Property::broker(
+        "log.cleaner.min.cleanable.ratio",
+        Kind::Double(0.0, 1.0),
+        "0.5",
+        "Default of the topic property `min.cleanable.dirty.ratio`.",
+    ),
+    Property::broker(
+        "log.cleaner.min.compaction.lag.ms",
+        NATURAL_LONG,
+        "0",
+        "Default of the topic property `min.compaction.lag.ms`.",
+    ),
+    Property::broker(
+        "log.cleanup.policy",
+        Kind::List(Items::OneOf(&["compact", "delete"])),
+        "delete",
+        "Default of the topic property `cleanup.policy`.",
+    ),
+    Property::broker_unset(
+        "log.dir",
+        Kind::Text,
+        "Directory of the data when `log.dirs` is not set.",
+    )
+    .active(),
+    Property::broker_unset(
+        "log.dirs",
+        Kind::List(Items::Any),
+        "Directory of the data; the flag `--data-dir` wins over it. Only one so far.",
+    )
+    .active(),
+    Property::broker(
+        "log.flush.interval.messages",
+        POSITIVE_LONG,
+        "9223372036854775807",
+        "Default of the topic property `flush.messages`.",
+    ),
+    Property::broker_unset(
+        "log.flush.interval.ms",
+        NATURAL_LONG,
+        "Default of the topic property `flush.ms`.",
+    ),
+    Property::broker(
+        "log.flush.offset.checkpoint.interval.ms",
+        NATURAL_INT,
+        "60000",
+        "How often the recovery points are written to their checkpoint.",
+    ),
+    Property::broker_unset(
+        "log.flush.scheduler.interval.ms",
+        NATURAL_LONG,
+        "Default of the topic property `flush.ms` when `log.flush.interval.ms` is not set.",
+    ),
+    Property::broker(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        NATURAL_INT,
+        "60000",
+        "How often the log start offsets are written to their checkpoint.",
+    ),
+    Property::broker(
+        "log.index.interval.bytes",
+        NATURAL_INT,
+        "4096",
+        "Default of the topic property `index.interval.bytes`.",
+    )
+    .active(),
+    Property::broker(
+        "log.index.size.max.bytes",
+        Kind::Int(Bounds::at_least(4)),
+        "10485760",
+        "Default of the topic property `segment.index.bytes`.",
+    )
+    .active(),
+    Property::broker(
+        "log.local.retention.bytes",
+        Kind::Long(Bounds::at_least(-2)),
+        "-2",
+        "Default of the topic property `local.retention.bytes`.",
+    )
+    .no_meaning(),
+    Property::broker(
+        "log.local.retention.ms",
+        Kind::Long(Bounds::at_least(-2)),
+        "-2",
+        "Default of the topic property `local.retention.ms`.",
+    )
+    .no_meaning(),
+    Property::broker(
+        "log.message.timestamp.after.max.ms",
+        NATURAL_LONG,
+        "3600000",
+        "Default of the topic property `message.timestamp.after.max.ms`.",
+    )
+    .active(),
+    Property::broker(
+        "log.message.timestamp.before.max.ms",
+        NATURAL_LONG,
+        "9223372036854775807",
+        "Default of the topic property `message.timestamp.before.max.ms`.",
+    )
+    .active(),
+    Property::broker(
+        "log.message.timestamp.type",
+        Kind::OneOf(&["CreateTime", "LogAppendTime"]),
+        "CreateTime",
+        "Default of the topic property `message.timestamp.type`.",
+    )
+    .active(),
+    Property::broker(
+        "log.preallocate",
+        Kind::Bool,
+        "false",
+        "Default of the topic property `preallocate`.",
+    ),
+    Property::broker(
+        "log.retention.bytes",
+        ANY_LONG,
+        "-1",
+        "Default of the topic property `retention.bytes`.",
+    ),
+    Property::broker(
+        "log.retention.check.interval.ms",
+        POSITIVE_LONG,
+        "300000",
+        "How often logs are looked through for segments to delete.",
+    ),
+    Property::broker(
+        "log.retention.hours",
+        Kind::IntOrMinusOne(Bounds::at_least(1)),
+        "168",
+        "Default of the topic property `retention.ms`, in hours, when neither \
+         `log.retention.ms` nor `log.retention.minutes` is set.",
+    ),
+    Property::broker_unset(
+        "log.retention.minutes",
+        Kind::IntOrMinusOne(Bounds::at_least(1)),
+        "Default of the topic property `retention.ms`, in minutes, when `log.retention.ms` is \
+         not set.",
+    ),
+    Property::broker_unset(
+        "log.retention.ms",
+        Kind::LongOrMinusOne(Bounds::at_least(1)),
+        "Default of the topic property `retention.ms`.",
+    ),
+    Property::broker(
+        "log.roll.hours",
+        POSITIVE_INT,
+        "168",
+        "Default of the topic property `segment.ms`, in hours, when `log.roll.ms` is not set.",
+    )
+    .active(),
+    Property::broker(
+        "log.roll.jitter.hours",
+        NATURAL_INT,
+        "0",
+        "Default of the topic property `segment.jitter.ms`, in hours, when \
+         `log.roll.jitter.ms` is not set.",
+    )
+    .active(),
+    Property::broker_unset(
+        "log.roll.jitter.ms",
+        NATURAL_LONG,
+        "Default of the topic property `segment.jitter.ms`.",
+    )
+    .active(),
+    Property::broker_unset(
+        "log.roll.ms",
+        POSITIVE_LONG,
+        "Default of the topic property `segment.ms`.",
+    )
+    .active(),
+    Property::broker(
+        "log.segment.bytes",
+        Kind::Int(Bounds::at_least(1_048_576)),
+        "1073741824",
+        "Default of the topic property `segment.bytes`.",
+    )
+    .active(),
+    Property::broker(
+        "log.segment.delete.delay.ms",
+        NATURAL_LONG,
+        "60000",
+        "Default of the topic property `file.delete.delay.ms`.",
+    ),
+    Property::broker(
+        "max.connections",
+        NATURAL_INT,
+        "2147483647",
+        "Most connections at once; further ones are closed.",
+    )
+    .active(),
+    Property::broker(
+        "max.connections.per.ip",
+        NATURAL_INT,
+        "2147483647",
+        "Most connections at once from one address.",
+    ),
+    Property::broker(
+        "message.max.bytes",
+        NATURAL_INT,
+        "1048588",
+        "Default of the topic property `max.message.bytes`.",
+    )
+    .active(),
+    Property::broker(
+        "min.insync.replicas",
+        POSITIVE_INT,
+        "1",
+        "Default of the topic property `min.insync.replicas`.",
+    )
+    .active(),
+    Property::broker(
+        "node.id",
+        NATURAL_INT,
+        "1",
+        "This broker's id in its cluster.",
+    )
+    .active(),
+    Property::broker(
+        "num.io.threads",
+        POSITIVE_INT,
+        "8",
+        "Kafka's request threads. Here each core has one thread (`--shards`, `--cores`).",
+    )
+    .no_meaning(),
+    Property::broker(
+        "num.network.threads",
+        POSITIVE_INT,
+        "3",
+        "Kafka's socket threads. Here each core has one thread (`--shards`, `--cores`).",
+    )
+    .no_meaning(),
+    Property::broker(
+        "num.partitions",
+        POSITIVE_INT,
+        "1",
+        "Partitions of topics created without a number.",
+    )
+    .active(),
+    Property::broker(
+        "num.recovery.threads.per.data.dir",
+        POSITIVE_INT,
+        "2",
+        "Kafka's threads for recovery at start. Here each core recovers its own partitions.",
+    )
+    .no_meaning(),
+    Property::broker_unset(
+        "num.replica.alter.log.dirs.threads",
+        POSITIVE_INT,
+        "Kafka's threads for moves between directories. Here moves run on background threads.",
+    )
+    .no_meaning(),
+    Property::broker(
+        "num.replica.fetchers",
+        POSITIVE_INT,
+        "1",
+        "Kafka's replication threads. Here each core fetches for its own partitions.",
+    )
+    .no_meaning(),
+    Property::broker(
+        "queued.max.request.bytes",
+        Kind::LongOrMinusOne(Bounds::at_least(1)),
+        "-1",
+        "Bytes of requests that may be in memory at once over all cores; when they are used up, \
+         connections are not read. -1 takes a share of the machine's memory.",
+    )
+    .active(),
+    Property::broker(
+        "queued.max.requests",
+        POSITIVE_INT,
+        "500",
+        "Kafka's queue before its request threads. Here each connection has its own bound.",
+    )
+    .no_meaning(),
+    Property::broker(
+        "replica.lag.time.max.ms",
+        ANY_LONG,
+        "30000",
+        "A follower that has not caught up for that long leaves the in-sync replicas.",
+    ),
+    Property::broker(
+        "socket.listen.backlog.size",
+        POSITIVE_INT,
+        "50",
+        "Length of the queue of connections that are not accepted yet.",
+    ),
+    Property::broker(
+        "socket.receive.buffer.bytes",
+        Kind::IntOrMinusOne(Bounds::at_least(1)),
+        "102400",
+        "Receive buffer that Kafka gives its sockets. Here the kernel's tuning decides.",
+    )
+    .no_meaning(),
+    Property::broker(
+        "socket.request.max.bytes",
+        POSITIVE_INT,
+        "104857600",
+        "Largest request; a larger one closes its connection.",
+    )
+    .active(),
+    Property::broker(
+        "socket.send.buffer.bytes",
+        Kind::IntOrMinusOne(Bounds::at_least(1)),
+        "102400",
+        "Send buffer that Kafka gives its sockets. Here the kernel's tuning decides.",
+    )
+    .no_meaning(),
+    Property::broker_unset(
+        "thalweg.cluster.id",
+        Kind::Text,
+        "Cluster id given to an empty data directory when it is formatted; random when not set.",
+    )
+    .active(),
+    Property::broker(
+        "thalweg.engine",
+        Kind::OneOf(&["auto", "ring", "plain"]),
+        "auto",
+        "How files are written: `ring` by io_uring, `plain` by ordinary system calls on threads \
+         of their own. `auto` takes the ring where the kernel allows it.",
+    )
+    .active(),
+    Property::broker(
+        "thalweg.request.progress.timeout.ms",
+        POSITIVE_LONG,
+        "30000",
+        "A request that has begun to arrive must go on at least this often and with a minimum \
+         rate, or its connection is closed.",
+    )
+    .active(),
+    Property::broker(
+        "thalweg.response.write.timeout.ms",
+        POSITIVE_LONG,
+        "60000",
+        "A client that takes nothing of its answer for that long is disconnected.",
+    )
+    .active(),
+    Property::broker(
+        "thalweg.ring.entries",
+        Kind::Int(Bounds::between(8, 32_768)),
+        "256",
+        "Entries of each core's io_uring submission queue.",
+    )
+    .active(),
+    Property::broker(
+        "unclean.leader.election.enable",
+        Kind::Bool,
+        "false",
+        "Default of the topic property `unclean.leader.election.enable`.",
+    ),
+];

@@ -1,0 +1,92 @@
+//! The reference of all properties, as Markdown.
+
+use std::fmt::Write as _;
+
+use crate::property::{Property, Scope, Status, Visibility, properties};
+
+const HEAD: &str = "\
+# Configuration
+
+<!-- Written from the registry in `src/config` by its test; do not edit. After a change there:
+     UPDATE_DOCS=1 cargo test -p thalweg-config -->
+
+Broker properties are set by `--set key=value`. Topic properties are set when a topic is created
+and take their default from the broker property named beside them. Names and defaults are those of
+Kafka 4.3; those that begin with `thalweg.` are our own.
+
+*Effect*: **yes**; **not yet** = checked and kept, and without effect until the feature exists;
+**none** = accepted so that existing configurations load.
+";
+
+/// The text of `docs/config.md`.
+#[must_use]
+pub fn render_markdown() -> String {
+    let mut out = String::from(HEAD);
+    out.push_str("\n## Topic properties\n\n");
+    out.push_str("| name | type | default | allowed | broker default | effect | |\n");
+    out.push_str("|---|---|---|---|---|---|---|\n");
+    for property in listed(Scope::Topic) {
+        let synonyms: Vec<String> = property
+            .synonyms
+            .iter()
+            .map(|s| format!("`{}`", s.name))
+            .collect();
+        let broker_default = synonyms.join(", ");
+        line(&mut out, property, Some(&broker_default));
+    }
+    out.push_str("\n## Broker properties\n\n");
+    out.push_str("| name | type | default | allowed | effect | |\n");
+    out.push_str("|---|---|---|---|---|---|\n");
+    for property in listed(Scope::Broker) {
+        line(&mut out, property, None);
+    }
+    out
+}
+
+fn listed(scope: Scope) -> impl Iterator<Item = &'static Property> {
+    properties(scope)
+        .iter()
+        .filter(|property| property.visibility == Visibility::Public)
+}
+
+fn line(out: &mut String, property: &Property, broker_default: Option<&str>) {
+    let default = match property.default {
+        None => "not set".to_string(),
+        Some("") => "empty".to_string(),
+        Some(text) => format!("`{text}`"),
+    };
+    let effect = match property.status {
+        Status::Active => "yes",
+        Status::NotYet => "not yet",
+        Status::NoMeaning => "none",
+    };
+    let synonyms = broker_default.map_or_else(String::new, |names| format!(" {names} |"));
+    // Writing to a String can not fail.
+    let _ = writeln!(
+        out,
+        "| `{}` | {} | {default} | {} |{synonyms} {effect} | {} |",
+        property.name,
+        property.kind.type_name(),
+        property.kind.allowed().replace('*', "\\*"),
+        property.doc,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::render_markdown;
+
+    #[test]
+    fn docs_config_md_is_what_the_registry_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
+        let text = render_markdown();
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, &text).expect("docs/config.md can be written");
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            found == text,
+            "docs/config.md is out of date: run with UPDATE_DOCS=1"
+        );
+    }
+}

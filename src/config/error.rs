@@ -1,0 +1,146 @@
+//! What can be wrong with a setting.
+
+use std::fmt;
+
+use crate::property::{Property, Scope, Status};
+
+/// Characters of a key or value that a message repeats.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// A setting that can not be taken.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// `--set` without a `=`.
+    #[error("'{}' is not a setting: write key=value", shown(.setting))]
+    NotASetting {
+        /// What was given.
+        setting: String,
+    },
+    /// No property of that name.
+    #[error("Unknown {} config name: {}{}", scope_word(*.scope), shown(.key), suggestion_text(*.nearest))]
+    UnknownKey {
+        /// Where it was looked for.
+        scope: Scope,
+        /// What was given.
+        key: String,
+        /// A known name that is near.
+        nearest: Option<&'static str>,
+    },
+    /// The value is not one of those allowed.
+    #[error("Invalid value {} for configuration {key}: it must be {allowed}", shown(.value))]
+    BadValue {
+        /// The property.
+        key: &'static str,
+        /// What was given.
+        value: String,
+        /// What may be given.
+        allowed: String,
+    },
+    /// A topic setting without a value.
+    #[error("Null value not supported for topic configs: {}", shown(.key))]
+    NullValue {
+        /// The property.
+        key: String,
+    },
+    /// Two settings that do not go together, or one that this broker can not honour.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+/// Everything that is wrong with a list of settings, in the order given. Never empty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            let line_break = if i > 0 { "\n" } else { "" };
+            write!(f, "{line_break}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// A setting that was taken but changes nothing, or a stored one that could not be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConfigWarning {
+    /// The property is known, and the feature behind it does not exist yet.
+    NotYet {
+        /// The property.
+        key: &'static str,
+    },
+    /// The property is known and means nothing here.
+    NoMeaning {
+        /// The property.
+        key: &'static str,
+        /// Its documentation, which says why.
+        doc: &'static str,
+    },
+    /// A stored topic setting was left out.
+    LeftOut(ConfigError),
+}
+
+impl ConfigWarning {
+    /// The warning that setting `property` deserves, if any.
+    #[must_use]
+    pub(crate) fn of(property: &Property) -> Option<ConfigWarning> {
+        match property.status {
+            Status::Active => None,
+            Status::NotYet => Some(ConfigWarning::NotYet { key: property.name }),
+            Status::NoMeaning => Some(ConfigWarning::NoMeaning {
+                key: property.name,
+                doc: property.doc,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for ConfigWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigWarning::NotYet { key } => {
+                write!(f, "{key} is accepted but has no effect in this version")
+            }
+            ConfigWarning::NoMeaning { key, doc } => write!(f, "{key} has no effect: {doc}"),
+            ConfigWarning::LeftOut(error) => write!(f, "a stored setting is left out: {error}"),
+        }
+    }
+}
+
+fn scope_word(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Topic => "topic",
+        Scope::Broker => "broker",
+    }
+}
+
+fn suggestion_text(nearest: Option<&'static str>) -> String {
+    nearest.map_or_else(String::new, |known| format!(" (did you mean {known}?)"))
+}
+
+/// Text from outside as a message may repeat it: control characters escaped (no forged log lines),
+/// and cut (a message is no echo of a large value).
+fn shown(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN_CHARS_MAX)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn repeated_text_is_escaped_and_cut() {
+        assert_eq!(shown("a\nb"), "a\\nb");
+        assert_eq!(shown(&"x".repeat(1_000)).len(), 203);
+    }
+}
