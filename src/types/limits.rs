@@ -86,6 +86,17 @@ pub const DECODED_MEMORY_BASE_BYTES: usize = 16 * 1024 * 1024;
 /// [`DECODED_MEMORY_BASE_BYTES`].
 pub const DECODED_MEMORY_FACTOR: usize = 4;
 
+/// Batches at the end of one log whose places are kept in memory. Readers further back go by the
+/// index.
+pub const TAIL_BATCHES_MAX: usize = 512;
+
+/// Closed segments of one shard with an open file and their indexes in memory. When full, the one
+/// that was not read for the longest time is let go.
+pub const WARM_SEGMENTS_MAX: usize = 256;
+
+/// Bytes of the indexes of those segments; the same happens when full.
+pub const INDEX_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Different label values per metric (topic names, for example). Further ones are counted under
 /// `__other`.
 pub const METRIC_LABELS_MAX: usize = 1_000;
