@@ -1,0 +1,82 @@
+# Installs what a bare Debian 12 lacks, each thing only if it is missing. Sourced, never run.
+# Nothing is installed outside apt, rustup and $THALWEG_CACHE.
+
+THALWEG_CACHE=${THALWEG_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/thalweg}
+KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
+
+# need_commands COMMAND=PACKAGE...: installs the packages of the commands that are not there.
+need_commands() {
+  local pair missing=()
+  for pair in "$@"; do
+    command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+  done
+  [ "${#missing[@]}" -eq 0 ] || install_packages "${missing[@]}"
+}
+
+install_packages() {
+  command -v apt-get >/dev/null ||
+    die "missing: $*. This is not a Debian; install them with your package manager."
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "missing: $*. Run as root, or install sudo."
+    as_root=(sudo)
+  fi
+  say "installing with apt: $*"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install --yes --no-install-recommends "$@" >/dev/null </dev/null
+}
+
+# What it takes to compile: a C compiler and linker (zstd is C), and Rust.
+need_build_tools() {
+  need_commands cc=build-essential pkg-config=pkg-config curl=curl
+  need_rust
+}
+
+# The version in rust-toolchain.toml is fetched by rustup itself on cargo's first call.
+need_rust() {
+  if ! command -v cargo >/dev/null && [ -r "$HOME/.cargo/env" ]; then
+    # shellcheck disable=SC1091
+    . "$HOME/.cargo/env"
+  fi
+  if ! command -v cargo >/dev/null; then
+    say "installing Rust with rustup"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+      sh -s -- -y --no-modify-path --profile minimal --default-toolchain none
+    # shellcheck disable=SC1091
+    . "$HOME/.cargo/env"
+  fi
+}
+
+# What the tests drive the broker with. Downloads go to $THALWEG_CACHE and are kept.
+need_test_tools() {
+  need_commands kcat=kcat strace=strace java=default-jre-headless mvn=maven python3=python3 jq=jq
+  python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
+}
+
+# Prints the folder that holds Kafka's command-line tools as jars, fetching them if needed.
+kafka_jars() {
+  local folder="$THALWEG_CACHE/kafka-$KAFKA_VERSION"
+  if [ ! -e "$folder/complete" ]; then
+    say "fetching Kafka $KAFKA_VERSION's tools from Maven Central into $folder" >&2
+    mkdir -p "$folder"
+    mvn --quiet --batch-mode --file "$ROOT/tests/foreign/pom.xml" \
+      "-Dkafka.version=$KAFKA_VERSION" dependency:copy-dependencies \
+      "-DoutputDirectory=$folder" </dev/null >&2
+    touch "$folder/complete"
+  fi
+  printf '%s\n' "$folder"
+}
+
+# Prints the Python that has the clients of tests/foreign/python/requirements.txt.
+python_with_clients() {
+  local wanted="$ROOT/tests/foreign/python/requirements.txt" folder="$THALWEG_CACHE/python"
+  if ! cmp -s "$wanted" "$folder/installed.txt"; then
+    say "fetching Python clients into $folder" >&2
+    rm -rf "$folder"
+    python3 -m venv "$folder" >&2
+    "$folder/bin/pip" --quiet --disable-pip-version-check install -r "$wanted" </dev/null >&2
+    cp "$wanted" "$folder/installed.txt"
+  fi
+  printf '%s\n' "$folder/bin/python"
+}

@@ -1,0 +1,77 @@
+# The parts of scripts/test and scripts/acceptance. Each leaves its counts; the last line sums them.
+# Sourced, never run; expects say.sh and install.sh, and the root of the checkout as the folder.
+
+ROOT=$PWD
+passed_sum=0 failed_sum=0 skipped_sum=0
+part_log=$(mktemp "${TMPDIR:-/tmp}/thalweg-test.XXXXXX")
+trap 'rm -f "$part_log"' EXIT
+
+# Everything is linted and tested as one workspace: naming packages would change the features of
+# shared dependencies and build them again.
+lint() {
+  say "formatting"
+  cargo fmt --all --check || count_failure
+  say "lints"
+  cargo clippy --locked --quiet --workspace --all-targets -- -D warnings || count_failure
+}
+
+unit_tests() {
+  say "building the tests"
+  cargo test --locked --quiet --workspace --lib --bins --tests --no-run || count_failure
+  say "unit tests and tidy"
+  cargo_tests --workspace --lib --bins
+  cargo_tests --test tidy
+}
+
+# black_box SHARDS [FILTER]
+black_box() {
+  say "black box on $1 shard(s) ${2:-}"
+  THALWEG_TEST_SHARDS=$1 cargo_tests --test blackbox ${2:+"$2"}
+}
+
+# foreign_clients ARGUMENT...: those of tests/foreign/run.
+foreign_clients() {
+  say "foreign clients"
+  cargo build --locked --quiet --workspace --bins || count_failure
+  wait # for the downloads
+  tests/foreign/run "$@" 2>&1 | tee "$part_log" || true
+  grep -q '^foreign: ' "$part_log" || count_failure
+  count_lines 's/^foreign: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p'
+}
+
+# The tools of tests/foreign come from registries while the compiler works.
+fetch_in_background() {
+  kafka_jars >/dev/null &
+  python_with_clients >/dev/null &
+}
+
+# cargo_tests ARGUMENT...: runs them all, even after a failure, and counts.
+cargo_tests() {
+  local ended=0
+  cargo test --locked --quiet --no-fail-fast "$@" 2>&1 | tee "$part_log" || ended=$?
+  local before=$failed_sum
+  count_lines \
+    's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*/\1 \2 \3/p'
+  # It failed without counting a failure: it did not compile, or a test ended its process.
+  [ "$ended" -eq 0 ] || [ "$failed_sum" -gt "$before" ] || count_failure
+}
+
+count_failure() {
+  failed_sum=$((failed_sum + 1))
+}
+
+# count_lines SED: adds up the triples that the expression finds in the part's log.
+count_lines() {
+  local passed failed skipped
+  while read -r passed failed skipped; do
+    passed_sum=$((passed_sum + passed))
+    failed_sum=$((failed_sum + failed))
+    skipped_sum=$((skipped_sum + skipped))
+  done < <(sed -nE "$1" "$part_log")
+}
+
+closing_line() {
+  say "done"
+  printf '%d passed, %d failed, %d skipped\n' "$passed_sum" "$failed_sum" "$skipped_sum"
+  [ "$failed_sum" -eq 0 ] && [ "$passed_sum" -gt 0 ]
+}

@@ -1,0 +1,15 @@
+# A real text goes in through kcat in every codec, is stored in that codec (BI-16), and comes out
+# identical.
+. "$FOREIGN/lib.sh"
+
+real_text text
+# Segments hold little, so that a read crosses many of them.
+for codec in "${CODECS[@]}"; do
+  topic="kcat-$codec"
+  new_topic "$topic" 1 segment.bytes=$((LONG ? 16777216 : 1048576))
+  kcat -b "$BOOTSTRAP" -P -t "$topic" -p 0 -z "$codec" -X linger.ms=20 <text
+  kcat -b "$BOOTSTRAP" -C -t "$topic" -p 0 -o beginning -e -q -X check.crcs=true >"out-$codec"
+  check_same text "out-$codec" "text through $codec"
+  check_equal "$codec" "$(stored_codecs "$topic")" "codec on disk"
+  rm "out-$codec"
+done

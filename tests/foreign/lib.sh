@@ -1,0 +1,191 @@
+# Helpers for the cases: brokers of either kind, Kafka's tools, comparisons. Sourced by each case.
+#
+# From the runner: ROOT, FOREIGN, AGAINST (thalweg or kafka), BINARY, SHARDS, LONG (0 or 1), JARS,
+# PYTHON, WORK (an empty folder of this case), and for the shared broker BOOTSTRAP and DATA.
+
+set -euo pipefail
+
+JAVA_FLAGS=(-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m
+  -Dorg.slf4j.simpleLogger.defaultLogLevel=warn)
+CODECS=(none gzip snappy lz4 zstd)
+
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  exit 1
+}
+
+# check_same WANTED GOT WHAT: two files are equal byte for byte.
+check_same() {
+  cmp "$1" "$2" >&2 || fail "$3: $1 and $2 differ"
+}
+
+# check_equal WANTED GOT WHAT
+check_equal() {
+  [ "$1" = "$2" ] || fail "$3: wanted '$1', got '$2'"
+}
+
+# check_has FILE PATTERN: some line matches the extended regular expression.
+check_has() {
+  grep -Eq -- "$2" "$1" || {
+    sed 's/^/    /' "$1" | tail -40 >&2
+    fail "no line like '$2' in $1"
+  }
+}
+
+# check_has_not FILE PATTERN
+check_has_not() {
+  ! grep -E -- "$2" "$1" >&2 || fail "lines like '$2' in $1"
+}
+
+# new_topic NAME PARTITIONS [key=value]...: made with kcat-free means, the broker's own tool.
+new_topic() {
+  local name=$1 partitions=$2 settings=() pair
+  shift 2
+  for pair in "$@"; do settings+=(--config "$pair"); done
+  kafka_tool TopicCommand --bootstrap-server "$BOOTSTRAP" --create --topic "$name" \
+    --partitions "$partitions" --replication-factor 1 "${settings[@]}" >/dev/null
+}
+
+# kafka_tool CLASS ARGUMENT...: one of Kafka's own tools; the class is in org.apache.kafka.tools
+# unless it is given in full.
+kafka_tool() {
+  local class=$1
+  shift
+  case $class in
+    org.* | kafka.*) ;;
+    *) class="org.apache.kafka.tools.$class" ;;
+  esac
+  java "${JAVA_FLAGS[@]}" -cp "$JARS/*" "$class" "$@"
+}
+
+free_port() {
+  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# start_broker FOLDER [key=value]...: starts a broker of the kind AGAINST names on FOLDER and sets
+# BOOTSTRAP, DATA (its log directory), BROKER_LOG and BROKER_PID. Settings are Kafka's.
+start_broker() {
+  local folder=$1
+  shift
+  mkdir -p "$folder"
+  DATA="$folder/data"
+  BROKER_LOG="$folder/log.txt"
+  : >"$BROKER_LOG"
+  "start_$AGAINST" "$folder" "$@"
+  # A case that fails leaves no broker behind.
+  trap 'kill -KILL "${BROKER_PID:-}" 2>/dev/null || true' EXIT
+}
+
+start_thalweg() {
+  local folder=$1 settings=() pair
+  shift
+  for pair in "$@"; do settings+=(--set "$pair"); done
+  # After the first start the port stays, so that clients find the broker again.
+  if [ ! -e "$folder/port" ]; then free_port >"$folder/port"; fi
+  BOOTSTRAP="127.0.0.1:$(cat "$folder/port")"
+  "$BINARY" serve --data-dir "$DATA" --listen "$BOOTSTRAP" --shards "$SHARDS" \
+    --metrics-listen none "${settings[@]}" >>"$BROKER_LOG" 2>&1 &
+  BROKER_PID=$!
+  wait_for_line 'listening.*address' 30
+}
+
+start_kafka() {
+  local folder=$1 pair
+  shift
+  if [ ! -e "$folder/server.properties" ]; then
+    local port controller
+    port=$(free_port)
+    controller=$(free_port)
+    echo "$port" >"$folder/port"
+    cat >"$folder/server.properties" <<PROPERTIES
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$controller
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
+controller.listener.names=CONTROLLER
+log.dirs=$DATA
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+PROPERTIES
+    for pair in "$@"; do printf '%s\n' "$pair" >>"$folder/server.properties"; done
+    kafka_tool kafka.tools.StorageTool format --cluster-id AAAAAAAAQACAAAAAAAAAAA \
+      --config "$folder/server.properties" >"$folder/format.txt" 2>&1
+  fi
+  BOOTSTRAP="127.0.0.1:$(cat "$folder/port")"
+  java -Xmx512m -XX:+UseSerialGC -Dorg.slf4j.simpleLogger.defaultLogLevel=info -cp "$JARS/*" \
+    kafka.Kafka "$folder/server.properties" >>"$BROKER_LOG" 2>&1 &
+  BROKER_PID=$!
+  wait_for_line 'Kafka Server started' 60
+}
+
+# wait_for_line PATTERN SECONDS: until the broker's log has it.
+wait_for_line() {
+  local tries=$(($2 * 20))
+  until grep -Eq "$1" "$BROKER_LOG"; do
+    kill -0 "$BROKER_PID" 2>/dev/null || {
+      tail -30 "$BROKER_LOG" >&2
+      fail "the broker ended before it said '$1'"
+    }
+    [ "$((tries -= 1))" -gt 0 ] || fail "the broker did not say '$1' within $2 s"
+    sleep 0.05
+  done
+}
+
+# stop_broker: SIGTERM, and it ends well.
+stop_broker() {
+  kill -TERM "$BROKER_PID"
+  local status=0
+  wait "$BROKER_PID" || status=$?
+  BROKER_PID=
+  # The JVM reports the signal even after an orderly stop.
+  [ "$status" -eq 0 ] || [ "$AGAINST-$status" = kafka-143 ] || {
+    tail -30 "$BROKER_LOG" >&2
+    fail "the broker ended with status $status"
+  }
+}
+
+# kill_broker: SIGKILL.
+kill_broker() {
+  kill -KILL "$BROKER_PID"
+  wait "$BROKER_PID" 2>/dev/null || true
+  BROKER_PID=
+}
+
+# real_text FILE: text that people wrote, without empty lines: about 3 MB, or at least 100 MB when
+# LONG. kcat sends one record per line.
+real_text() {
+  local wanted=3000000
+  [ "$LONG" = 0 ] || wanted=104857600
+  local kept="$THALWEG_CACHE/text-$wanted"
+  if [ ! -e "$kept" ]; then
+    # `head` closes the pipe early; that is no failure here.
+    (
+      set +o pipefail
+      while :; do
+        find "$ROOT" /usr/share/doc /usr/share/common-licenses /usr/share/perl /usr/include \
+          "${CARGO_HOME:-$HOME/.cargo}/registry/src" -type d -name target -prune -o -type f \
+          \( -name '*.rs' -o -name '*.md' -o -name '*.txt' -o -name '*.h' -o -name '*.pm' \
+          -o -name copyright -o -name 'GPL-*' -o -name LICENSE \) -print0 2>/dev/null |
+          sort -z | xargs -0 cat 2>/dev/null
+      done | LC_ALL=C tr -d '\000' | LC_ALL=C awk 'length($0) > 0 && length($0) < 65536' |
+        LC_ALL=C awk -v wanted="$wanted" '{ print; size += length($0) + 1 } size >= wanted { exit }' \
+          >"$kept.new"
+    )
+    mv "$kept.new" "$kept"
+  fi
+  ln -s "$kept" "$1"
+}
+
+# stored_codecs TOPIC: the codecs of the batches in the topic's segments, sorted.
+stored_codecs() {
+  python3 "$FOREIGN/python/segment_codecs.py" "$DATA/$1-"*/*.log
+}
+
+# python_client SCRIPT ARGUMENT...
+python_client() {
+  local script=$1
+  shift
+  "$PYTHON" "$FOREIGN/python/$script" "$@"
+}
