@@ -1,1 +1,50 @@
-//! (in construction)
+//! Connections: frames in, answers out in the order of their requests.
+//!
+//! **Owns** accepting, cutting the byte stream into frames, the slots that keep answers in order,
+//! the deadlines, the memory of admitted requests, and the way of bytes and file ranges to the
+//! socket. **Refuses to know** what a request means: a frame is bytes that a [`Service`] judges.
+//!
+//! # Order of calls
+//! The control plane runs an [`Acceptor`]; each [`Incoming`] goes to a shard, which calls [`serve`]
+//! with its [`ShardNet`] and its [`Service`]. For each frame, in order: wait for a free slot, read
+//! the size, charge [`MemoryBudget`], read the body, await [`Service::dispatch`], put the
+//! [`Verdict`] in line. Answers may get ready in any order; they leave in the order of requests.
+//!
+//! # Invariants
+//! - Nothing is allocated by a declared size: a buffer holds at most twice of what arrived plus one
+//!   read step (BI-2).
+//! - A connection holds a bounded number of requests, and bytes of answers; when either is full it
+//!   is not read (BI-4).
+//! - Every wait for a client has a deadline: an idle one, a partial frame, an answer not taken.
+//! - A client that is gone frees what it waits for (BI-35).
+//!
+//! # Cost per request
+//! One `recv` and one write call, fewer when requests or answers come together; one copy of a small
+//! frame out of the read buffer (a large one keeps its memory); one boxed future; record bytes of
+//! fetch answers are not touched (`sendfile`) unless the log still holds them in memory.
+//!
+//! Start reading at [`serve`](serve()), then [`Service`].
+
+mod acceptor;
+mod budget;
+mod conn;
+mod frame;
+mod limits;
+mod log_gate;
+mod queue;
+mod response;
+mod serve;
+mod service;
+mod shard_net;
+mod writer;
+
+pub use crate::acceptor::{Acceptor, ConnectionSlot, ConnectionSlots, Incoming};
+pub use crate::budget::{Acquire, MemoryBudget, MemoryPermit};
+pub use crate::conn::{Client, ConnState};
+pub use crate::frame::{Foreign, FrameBuffer, FrameError};
+pub use crate::limits::{ConnectionLimits, Limits};
+pub use crate::response::{Part, RecordSource, Response};
+pub use crate::serve::serve;
+pub use crate::service::{Answer, Closing, Reply, Service, Verdict};
+pub use crate::shard_net::ShardNet;
+pub use thalweg_metrics::CloseReason;

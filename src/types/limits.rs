@@ -10,6 +10,10 @@ pub const REQUEST_BYTES_MAX: u32 = 100 * 1024 * 1024;
 /// declared size alone allocates nothing.
 pub const SOCKET_READ_BYTES: usize = 64 * 1024;
 
+/// Most bytes that one read takes from a socket on the expectation that the next frame is as large
+/// as the one before.
+pub const READ_AHEAD_BYTES_MAX: usize = 256 * 1024;
+
 /// Requests of one connection that may wait for their answers. When full, the connection is not
 /// read until the oldest is answered.
 pub const CONNECTION_IN_FLIGHT_MAX: usize = 16;
@@ -43,10 +47,6 @@ pub const APPEND_IOVECS_MAX: usize = 1_024;
 
 /// Bytes of one `sendfile` call before the connection's task lets others of its shard run.
 pub const SENDFILE_QUANTUM_BYTES: usize = 512 * 1024;
-
-/// Bytes of record batches waiting for the disk in one log. When full, further produce requests to
-/// that partition wait in their connection, which is then not read.
-pub const LOG_PENDING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Fetches parked on one partition. When full, a fetch is answered at once with what there is.
 pub const PARKED_FETCHES_MAX: usize = 10_000;
@@ -102,7 +102,6 @@ pub const INDEX_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const METRIC_LABELS_MAX: usize = 1_000;
 
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
-const _: () = assert!(LOG_PENDING_BYTES_MAX >= APPEND_WRITE_BYTES_MAX);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);
 const _: () = assert!(FRAME_COPY_BYTES_MAX < SOCKET_READ_BYTES);

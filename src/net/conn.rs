@@ -1,0 +1,339 @@
+//! One connection as others see it: who it is, what it did, when it is due to be closed.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::net::SocketAddr;
+use std::task::Waker;
+use std::time::Instant;
+
+use thalweg_metrics::CloseReason;
+
+use crate::Limits;
+use crate::queue::ResponseQueue;
+
+/// Characters of a client's own words that go into a log line.
+const LABEL_CHARS_MAX: usize = 64;
+
+/// Identity and counters of a connection. Services may keep it for as long as they like.
+pub struct ConnState {
+    id: u64,
+    peer: SocketAddr,
+    opened: Instant,
+    client: RefCell<Client>,
+    requests: Cell<u64>,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    pub(crate) queue: RefCell<ResponseQueue>,
+    pub(crate) life: Life,
+}
+
+/// What a client says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// `client_id` of the latest request that had one.
+    pub id: Option<String>,
+    /// `client_software_name` (KIP-511), after ApiVersions.
+    pub software_name: Option<String>,
+    /// `client_software_version` (KIP-511), after ApiVersions.
+    pub software_version: Option<String>,
+}
+
+/// What the reading half of a connection waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reading {
+    /// The first byte of a request.
+    Idle,
+    /// The rest of a frame.
+    Frame,
+    /// Not the client: memory, a free slot, the dispatch.
+    Busy,
+}
+
+/// Deadlines of a connection and the way to end it. Times are those of the sweeper, which is at
+/// most one interval late.
+pub(crate) struct Life {
+    pub(crate) reading: Cell<Reading>,
+    /// True while the read buffer has memory.
+    pub(crate) holds_buffer: Cell<bool>,
+    /// Asks the reading half to give its empty buffer back.
+    pub(crate) release_buffer: Cell<bool>,
+    idle_since: Cell<Instant>,
+    frame_due: Cell<Instant>,
+    frame_owed: Cell<u64>,
+    write_due: Cell<Option<Instant>>,
+    ended: Cell<Option<CloseReason>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl ConnState {
+    pub(crate) fn new(id: u64, peer: SocketAddr, now: Instant) -> ConnState {
+        ConnState {
+            id,
+            peer,
+            opened: now,
+            client: RefCell::default(),
+            requests: Cell::new(0),
+            bytes_in: Cell::new(0),
+            bytes_out: Cell::new(0),
+            queue: RefCell::default(),
+            life: Life {
+                reading: Cell::new(Reading::Idle),
+                holds_buffer: Cell::new(false),
+                release_buffer: Cell::new(false),
+                idle_since: Cell::new(now),
+                frame_due: Cell::new(now),
+                frame_owed: Cell::new(0),
+                write_due: Cell::new(None),
+                ended: Cell::new(None),
+                waker: RefCell::new(None),
+            },
+        }
+    }
+
+    /// Number of the connection on its shard, from 1.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Address of the client.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// When the connection was opened.
+    #[must_use]
+    pub fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    /// What the client says about itself.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.borrow().clone()
+    }
+
+    /// Notes the `client_id` of a request header.
+    pub fn set_client_id(&self, id: Option<&str>) {
+        let mut client = self.client.borrow_mut();
+        if id.is_some() && client.id.as_deref() != id {
+            client.id = id.map(str::to_owned);
+        }
+    }
+
+    /// Notes name and version of the client's software (KIP-511).
+    pub fn set_software(&self, name: &str, version: &str) {
+        let mut client = self.client.borrow_mut();
+        client.software_name = Some(name.to_owned());
+        client.software_version = Some(version.to_owned());
+    }
+
+    /// Requests received.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+
+    /// Bytes received.
+    #[must_use]
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.get()
+    }
+
+    /// Bytes sent.
+    #[must_use]
+    pub fn bytes_out(&self) -> u64 {
+        self.bytes_out.get()
+    }
+
+    pub(crate) fn count_request(&self) {
+        self.requests.set(self.requests.get() + 1);
+    }
+
+    pub(crate) fn count_in(&self, bytes: usize) {
+        self.bytes_in.set(self.bytes_in.get() + bytes as u64);
+    }
+
+    pub(crate) fn count_out(&self, bytes: u64) {
+        self.bytes_out.set(self.bytes_out.get() + bytes);
+    }
+
+    /// True while a further request may be read.
+    pub(crate) fn has_room(&self, limits: &Limits) -> bool {
+        let queue = self.queue.borrow();
+        queue.in_flight() < limits.in_flight_max && queue.ready_bytes() < limits.backlog_bytes_max
+    }
+
+    /// Asks a connection that has waited for its next request since before `since` to give its read
+    /// buffer back, so that thousands of idle ones cost little (BI-30).
+    pub(crate) fn shrink_if_idle(&self, since: Instant) {
+        let life = &self.life;
+        let idle = life.reading.get() == Reading::Idle && life.idle_since.get() < since;
+        if idle && life.holds_buffer.replace(false) {
+            life.release_buffer.set(true);
+            life.wake();
+        }
+    }
+
+    /// The reason to close this connection at `now`, if a deadline has passed.
+    pub(crate) fn overdue(&self, now: Instant, limits: &Limits) -> Option<CloseReason> {
+        let life = &self.life;
+        if life.write_due.get().is_some_and(|due| now >= due) {
+            return Some(CloseReason::SlowReader);
+        }
+        match life.reading.get() {
+            Reading::Frame if now >= life.frame_due.get() => Some(CloseReason::SlowFrame),
+            Reading::Idle if self.queue.borrow().in_flight() > 0 => {
+                life.idle_since.set(now);
+                None
+            }
+            Reading::Idle if now >= life.idle_since.get() + limits.idle => Some(CloseReason::Idle),
+            Reading::Idle | Reading::Frame | Reading::Busy => None,
+        }
+    }
+}
+
+impl Life {
+    /// The client owes nothing until it starts a request.
+    pub(crate) fn await_request(&self, now: Instant) {
+        self.reading.set(Reading::Idle);
+        self.idle_since.set(now);
+    }
+
+    /// The client owes `bytes` of a frame by `due`.
+    pub(crate) fn await_frame(&self, bytes: u64, due: Instant) {
+        self.reading.set(Reading::Frame);
+        self.frame_owed.set(bytes);
+        self.frame_due.set(due);
+    }
+
+    /// `bytes` came in; true when the client has brought all that it owed in this window.
+    pub(crate) fn frame_progress(&self, bytes: usize) -> bool {
+        let owed = self.frame_owed.get().saturating_sub(bytes as u64);
+        self.frame_owed.set(owed);
+        owed == 0
+    }
+
+    /// The client must take what is being sent by `due`.
+    pub(crate) fn await_taken(&self, due: Option<Instant>) {
+        self.write_due.set(due);
+    }
+
+    pub(crate) fn ended(&self) -> Option<CloseReason> {
+        self.ended.get()
+    }
+
+    /// Ends the connection the next time its task runs, which is soon. The first reason stays.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        if self.ended.get().is_none() {
+            self.ended.set(Some(reason));
+        }
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(crate) fn remember(&self, waker: &Waker) {
+        let mut known = self.waker.borrow_mut();
+        if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *known = Some(waker.clone());
+        }
+    }
+}
+
+impl fmt::Display for ConnState {
+    /// One line for logs: a client's own words are escaped and cut (BI-10).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} {}", self.id, self.peer)?;
+        let client = self.client.borrow();
+        if let Some(id) = &client.id {
+            write!(f, " client {}", Quoted(id))?;
+        }
+        if let Some(name) = &client.software_name {
+            write!(f, " software {}", Quoted(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// Foreign words in a log line.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars().take(LABEL_CHARS_MAX) {
+            write!(f, "{}", c.escape_debug())?;
+        }
+        f.write_str(if self.0.chars().nth(LABEL_CHARS_MAX).is_some() {
+            "...\""
+        } else {
+            "\""
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use thalweg_metrics::CloseReason;
+
+    use super::ConnState;
+    use crate::Limits;
+
+    fn conn() -> (ConnState, Instant) {
+        let now = Instant::now();
+        (ConnState::new(7, ([127, 0, 0, 1], 5).into(), now), now)
+    }
+
+    #[test]
+    fn bi10_a_client_id_can_not_forge_log_lines() {
+        let (conn, _) = conn();
+        conn.set_client_id(Some("x\n2026 ERROR \"fake\"\u{1b}[0m"));
+        assert_eq!(
+            conn.to_string(),
+            "#7 127.0.0.1:5 client \"x\\n2026 ERROR \\\"fake\\\"\\u{1b}[0m\""
+        );
+        conn.set_client_id(Some(&"y".repeat(32 * 1024)));
+        assert!(conn.to_string().len() < 120);
+    }
+
+    #[test]
+    fn bi4_deadlines_by_what_the_connection_waits_for() {
+        let (conn, now) = conn();
+        let limits = Limits {
+            idle: Duration::from_secs(10),
+            ..Limits::default()
+        };
+        let at = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(conn.overdue(at(9), &limits), None);
+        assert_eq!(conn.overdue(at(10), &limits), Some(CloseReason::Idle));
+        conn.life.await_frame(100, at(30));
+        assert_eq!(conn.overdue(at(29), &limits), None);
+        assert_eq!(conn.overdue(at(30), &limits), Some(CloseReason::SlowFrame));
+        assert!(!conn.life.frame_progress(99));
+        assert!(conn.life.frame_progress(1));
+        conn.life.await_request(at(30));
+        conn.life.await_taken(Some(at(35)));
+        assert_eq!(conn.overdue(at(35), &limits), Some(CloseReason::SlowReader));
+    }
+
+    #[test]
+    fn bi4_a_connection_that_is_owed_an_answer_is_not_idle() {
+        let (conn, now) = conn();
+        let limits = Limits {
+            idle: Duration::from_secs(10),
+            ..Limits::default()
+        };
+        conn.queue
+            .borrow_mut()
+            .push(Box::pin(std::future::pending()));
+        assert_eq!(conn.overdue(now + Duration::from_secs(500), &limits), None);
+    }
+}

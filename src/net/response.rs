@@ -1,0 +1,213 @@
+//! A response as the pieces that go to the socket.
+
+use bytes::Bytes;
+use thalweg_protocol::wire::Encoded;
+use thalweg_reactor::fs::File;
+
+/// One piece of a response.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A range of a file, sent by `sendfile`.
+    File {
+        /// The file; held open until the range was sent.
+        file: File,
+        /// First byte.
+        position: u64,
+        /// Length in bytes.
+        len: u32,
+    },
+}
+
+/// Where the record bytes for one gap of an encoded response are.
+#[derive(Clone, Debug)]
+pub enum RecordSource {
+    /// In memory: the tail of a log that its append buffers still hold.
+    Memory(Bytes),
+    /// In a file.
+    File {
+        /// The segment.
+        file: File,
+        /// First byte.
+        position: u64,
+        /// Length in bytes.
+        len: u32,
+    },
+}
+
+impl RecordSource {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            RecordSource::Memory(bytes) => bytes.len(),
+            RecordSource::File { len, .. } => *len as usize,
+        }
+    }
+
+    /// True when there is nothing to send. Such a source has no gap.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A response, size prefix included.
+#[derive(Clone, Debug, Default)]
+pub struct Response {
+    parts: Vec<Part>,
+    memory_bytes: usize,
+    records_copied: usize,
+}
+
+impl Response {
+    /// A response without gaps.
+    ///
+    /// # Panics
+    /// When `encoded` has gaps: its size prefix counts bytes that nobody would send.
+    #[must_use]
+    pub fn plain(encoded: Encoded) -> Response {
+        Response::interleave(encoded, Vec::new())
+    }
+
+    /// Fills the gaps of `encoded` with `sources`, in order.
+    ///
+    /// # Panics
+    /// When a source is not as long as its gap or their numbers differ: the client would read
+    /// everything after it at the wrong place. The encoder got its lengths from the same plans.
+    #[must_use]
+    pub fn interleave(encoded: Encoded, sources: Vec<RecordSource>) -> Response {
+        assert_eq!(encoded.gaps.len(), sources.len(), "one source per gap");
+        let mut response = Response::default();
+        let mut rest = encoded.bytes;
+        let mut done = 0;
+        for (gap, source) in encoded.gaps.iter().zip(sources) {
+            assert_eq!(
+                gap.len as usize,
+                source.len(),
+                "a source as long as its gap"
+            );
+            let before = rest.split_to(gap.at - done);
+            done = gap.at;
+            response.push_bytes(before);
+            match source {
+                RecordSource::Memory(bytes) => {
+                    response.records_copied += bytes.len();
+                    response.push_bytes(bytes);
+                }
+                RecordSource::File {
+                    file,
+                    position,
+                    len,
+                } => {
+                    response.parts.push(Part::File {
+                        file,
+                        position,
+                        len,
+                    });
+                }
+            }
+        }
+        response.push_bytes(rest);
+        response
+    }
+
+    /// The pieces in the order of sending.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Bytes that this response holds in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Record bytes that are sent from memory.
+    #[must_use]
+    pub fn records_copied(&self) -> usize {
+        self.records_copied
+    }
+
+    pub(crate) fn into_parts(self) -> Vec<Part> {
+        self.parts
+    }
+
+    fn push_bytes(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.memory_bytes += bytes.len();
+            self.parts.push(Part::Bytes(bytes));
+        }
+    }
+}
+
+impl From<Bytes> for Response {
+    /// Bytes that are a whole response already.
+    fn from(bytes: Bytes) -> Response {
+        let mut response = Response::default();
+        response.push_bytes(bytes);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use thalweg_protocol::wire::{Encoded, Gap};
+
+    use super::{Part, RecordSource, Response};
+
+    fn flat(response: &Response) -> Vec<u8> {
+        let mut all = Vec::new();
+        for part in response.parts() {
+            match part {
+                Part::Bytes(bytes) => all.extend_from_slice(bytes),
+                Part::File { .. } => panic!("no files here"),
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn gaps_are_filled_in_order() {
+        let encoded = Encoded {
+            bytes: Bytes::from_static(b"headMIDtail"),
+            gaps: vec![Gap { at: 4, len: 2 }, Gap { at: 7, len: 3 }],
+        };
+        let sources = vec![
+            RecordSource::Memory(Bytes::from_static(b"11")),
+            RecordSource::Memory(Bytes::from_static(b"222")),
+        ];
+        let response = Response::interleave(encoded, sources);
+        assert_eq!(flat(&response), b"head11MID222tail");
+        assert_eq!(
+            (response.memory_bytes(), response.records_copied()),
+            (16, 5)
+        );
+    }
+
+    #[test]
+    fn two_gaps_may_touch_and_one_may_be_last() {
+        let encoded = Encoded {
+            bytes: Bytes::from_static(b"h"),
+            gaps: vec![Gap { at: 1, len: 1 }, Gap { at: 1, len: 1 }],
+        };
+        let one = |byte: &'static [u8]| RecordSource::Memory(Bytes::from_static(byte));
+        assert_eq!(
+            flat(&Response::interleave(encoded, vec![one(b"a"), one(b"b")])),
+            b"hab"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "a source as long as its gap")]
+    fn a_source_of_the_wrong_length_is_a_bug() {
+        let encoded = Encoded {
+            bytes: Bytes::from_static(b"h"),
+            gaps: vec![Gap { at: 0, len: 5 }],
+        };
+        let _ = Response::interleave(encoded, vec![RecordSource::Memory(Bytes::new())]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Serving one connection: a reading half and a writing half, polled by one task.
+//!
+//! The task polls the reading half, then the writing half, and again while the writing half frees
+//! room that the reading half may wait for. So an answer that is ready leaves in the turn in which
+//! its request came in.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use thalweg_metrics::{CloseReason, Stage};
+use thalweg_reactor::net::Stream;
+use thalweg_reactor::time;
+
+use crate::conn::{ConnState, Reading};
+use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
+use crate::shard_net::ShardNet;
+use crate::writer::write_answers;
+use crate::{Closing, MemoryPermit, Service, Verdict};
+
+/// Turns of both halves before other tasks of the shard may run.
+const TURNS_MAX: usize = 32;
+
+/// What both halves of one connection work with.
+pub(crate) struct Link {
+    pub(crate) stream: Stream,
+    pub(crate) conn: Rc<ConnState>,
+    pub(crate) net: Rc<ShardNet>,
+}
+
+/// Serves one connection until it ends; returns why it ended. The socket is closed when the future
+/// ends or is dropped, and answers that nobody waits for any more are dropped with it.
+///
+/// # Errors
+/// None: whatever a client or its network does ends the connection and nothing else.
+pub async fn serve<S: Service>(stream: Stream, service: Rc<S>, net: Rc<ShardNet>) -> CloseReason {
+    let membership = net.enter(stream.peer_addr());
+    let link = Link {
+        stream,
+        conn: Rc::clone(&membership.conn),
+        net,
+    };
+    let closing = run(&link, &service).await;
+    link.net.report_end(&link.conn, &closing);
+    closing.reason
+}
+
+async fn run<S: Service>(link: &Link, service: &Rc<S>) -> Closing {
+    let mut halves = Halves {
+        link,
+        reader: pin!(read_requests(link, service)),
+        reading: true,
+        gone: None,
+        writer: pin!(write_answers(link)),
+    };
+    poll_fn(move |cx| halves.poll(cx)).await
+}
+
+struct Halves<'a, R, W> {
+    link: &'a Link,
+    reader: Pin<&'a mut R>,
+    reading: bool,
+    gone: Option<Closing>,
+    writer: Pin<&'a mut W>,
+}
+
+impl<R, W> Halves<'_, R, W>
+where
+    R: Future<Output = Closing>,
+    W: Future<Output = Closing>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Closing> {
+        let conn = &self.link.conn;
+        conn.life.remember(cx.waker());
+        for _ in 0..TURNS_MAX {
+            if let Some(reason) = conn.life.ended() {
+                return Poll::Ready(reason.into());
+            }
+            if self.reading
+                && let Poll::Ready(closing) = self.poll_reader(cx)
+            {
+                self.reading = false;
+                self.stop_reading(closing);
+            }
+            let in_flight = conn.queue.borrow().in_flight();
+            if let Poll::Ready(closing) = self.writer.as_mut().poll(cx) {
+                return Poll::Ready(closing);
+            }
+            if let Some(closing) = self.gone.take() {
+                return Poll::Ready(closing);
+            }
+            if conn.queue.borrow().in_flight() >= in_flight {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_reader(&mut self, cx: &mut Context<'_>) -> Poll<Closing> {
+        let idle = self.link.conn.life.reading.get() == Reading::Idle;
+        if idle && self.link.net.is_stopping() {
+            return Poll::Ready(CloseReason::Stopping.into());
+        }
+        self.reader.as_mut().poll(cx)
+    }
+
+    /// A client that is gone gets what is ready and nothing more; otherwise all that was asked
+    /// before is answered first.
+    fn stop_reading(&mut self, closing: Closing) {
+        let (conn, net) = (&self.link.conn, &self.link.net);
+        conn.life.reading.set(Reading::Busy);
+        match closing.reason {
+            CloseReason::ClientClosed | CloseReason::SocketError => self.gone = Some(closing),
+            CloseReason::Idle
+            | CloseReason::SlowFrame
+            | CloseReason::SlowReader
+            | CloseReason::BadFrame
+            | CloseReason::BadRequest
+            | CloseReason::IllegalState
+            | CloseReason::StorageError
+            | CloseReason::Internal
+            | CloseReason::Stopping => {
+                conn.queue.borrow_mut().push_close(closing);
+                conn.life
+                    .await_taken(Some(net.due_in(net.limits().write_window)));
+            }
+        }
+    }
+}
+
+async fn read_requests<S: Service>(link: &Link, service: &Rc<S>) -> Closing {
+    let mut frames = FrameBuffer::default();
+    loop {
+        match read_request(link, &mut frames, service).await {
+            Ok(()) => {}
+            Err(closing) => return closing,
+        }
+    }
+}
+
+/// Reads one request, hands it over, and puts its answer in line.
+async fn read_request<S: Service>(
+    link: &Link,
+    frames: &mut FrameBuffer,
+    service: &Rc<S>,
+) -> Result<(), Closing> {
+    wait_for_room(link).await;
+    let (frame, permit) = read_frame(link, frames).await?;
+    let received = time::now();
+    link.conn.count_request();
+    let verdict = service.dispatch(&link.conn, frame, permit).await;
+    let took = time::now().saturating_duration_since(received);
+    link.net
+        .metrics()
+        .borrow_mut()
+        .record(Stage::RequestQueue, took);
+    match verdict {
+        Verdict::Answer(answer) => link.conn.queue.borrow_mut().push(answer),
+        Verdict::Silent => {}
+        Verdict::Close(closing) => return Err(closing),
+    }
+    Ok(())
+}
+
+/// Nobody wakes this: whoever makes room is the writing half, after which the task polls again.
+async fn wait_for_room(link: &Link) {
+    poll_fn(|_| match link.conn.has_room(link.net.limits()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
+
+async fn read_frame(
+    link: &Link,
+    frames: &mut FrameBuffer,
+) -> Result<(BytesMut, MemoryPermit), Closing> {
+    let Link { conn, net, .. } = link;
+    let limits = net.limits();
+    let size = loop {
+        match frames.take_prefix(limits.request_bytes_max) {
+            Ok(Some(size)) => break size,
+            Ok(None) => {}
+            Err(error) => return Err(bad_frame(link, error)),
+        }
+        if frames.is_empty() {
+            conn.life.await_request(net.coarse_now());
+        } else if conn.life.reading.get() != Reading::Frame {
+            let owed = PREFIX_BYTES - frames.buf.len();
+            conn.life
+                .await_frame(owed as u64, net.due_in(limits.frame_window));
+        }
+        fill(link, frames, None).await?;
+    };
+    // The client is not at fault while its request waits for memory.
+    conn.life.reading.set(Reading::Busy);
+    let permit = net.budget().acquire(size).await;
+    let owed = limits.progress_owed(size);
+    loop {
+        if let Some(frame) = frames.take_frame(size) {
+            conn.life.reading.set(Reading::Busy);
+            return Ok((frame, permit));
+        }
+        if conn.life.reading.get() != Reading::Frame {
+            conn.life.await_frame(owed, net.due_in(limits.frame_window));
+        }
+        let bytes = fill(link, frames, Some(size)).await?;
+        if conn.life.frame_progress(bytes) {
+            conn.life.await_frame(owed, net.due_in(limits.frame_window));
+        }
+    }
+}
+
+/// Reads once. A connection that has been idle for a while holds no buffer: the sweeper says when
+/// it is time to let go of it.
+async fn fill(link: &Link, frames: &mut FrameBuffer, frame: Option<u32>) -> Result<usize, Closing> {
+    let Link { stream, conn, net } = link;
+    let at_most = frames.read_at_most(frame);
+    if conn.requests() > 0 || frame.is_some() {
+        frames.make_room(at_most);
+    }
+    loop {
+        conn.life.holds_buffer.set(frames.buf.capacity() > 0);
+        let read = {
+            let mut reading = pin!(stream.read_into(&mut frames.buf, at_most));
+            poll_fn(|cx| match conn.life.release_buffer.take() {
+                true => Poll::Ready(None),
+                false => reading.as_mut().poll(cx).map(Some),
+            })
+            .await
+        };
+        match read {
+            None => frames.release(),
+            Some(Ok(0)) => return Err(CloseReason::ClientClosed.into()),
+            Some(Ok(bytes)) => {
+                conn.count_in(bytes);
+                net.metrics().borrow_mut().counters.bytes_in += bytes as u64;
+                return Ok(bytes);
+            }
+            Some(Err(error)) => return Err(Closing::from_socket(&error)),
+        }
+    }
+}
+
+fn bad_frame(link: &Link, error: FrameError) -> Closing {
+    link.net.metrics().borrow_mut().counters.frames_refused += 1;
+    Closing {
+        reason: CloseReason::BadFrame,
+        detail: Some(error.to_string()),
+    }
+}

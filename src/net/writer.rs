@@ -1,0 +1,192 @@
+//! The writing half of a connection.
+
+use std::future::poll_fn;
+
+use bytes::Bytes;
+use thalweg_metrics::{CloseReason, Stage};
+use thalweg_reactor::fs::File;
+use thalweg_reactor::net::{More, SendFileError};
+use thalweg_reactor::time;
+use thalweg_types::limits::{RESPONSE_WRITE_BYTES_MAX, SENDFILE_QUANTUM_BYTES};
+
+use crate::serve::Link;
+use crate::{Closing, Part, Response};
+
+/// Sends answers in order until the connection ends.
+pub(crate) async fn write_answers(link: &Link) -> Closing {
+    loop {
+        let batch = poll_fn(|cx| {
+            link.conn
+                .queue
+                .borrow_mut()
+                .poll_batch(cx, RESPONSE_WRITE_BYTES_MAX)
+        })
+        .await;
+        if !batch.responses.is_empty()
+            && let Err(closing) = send(link, batch.responses).await
+        {
+            return closing;
+        }
+        if let Some(closing) = batch.then {
+            return closing;
+        }
+    }
+}
+
+async fn send(link: &Link, responses: Vec<Response>) -> Result<(), Closing> {
+    let started = time::now();
+    let count = responses.len();
+    let memory: usize = responses.iter().map(Response::memory_bytes).sum();
+    let copied: usize = responses.iter().map(Response::records_copied).sum();
+    let mut outgoing = Outgoing {
+        link,
+        pending: Vec::new(),
+        pending_bytes: 0,
+    };
+    let parts: Vec<Part> = responses
+        .into_iter()
+        .flat_map(Response::into_parts)
+        .collect();
+    let last = parts.len().saturating_sub(1);
+    for (at, part) in parts.into_iter().enumerate() {
+        match part {
+            Part::Bytes(bytes) => outgoing.add(bytes).await?,
+            Part::File {
+                file,
+                position,
+                len,
+            } => {
+                outgoing.flush(More::Yes).await?;
+                let more = if at == last { More::No } else { More::Yes };
+                outgoing.send_file(&file, position, len, more).await?;
+            }
+        }
+    }
+    outgoing.flush(More::No).await?;
+    link.conn.life.await_taken(None);
+    link.conn.queue.borrow_mut().sent(count, memory);
+    let mut metrics = link.net.metrics().borrow_mut();
+    metrics.counters.responses_sent += count as u64;
+    metrics.counters.fetch_bytes_copied += copied as u64;
+    metrics.record(
+        Stage::ResponseWrite,
+        time::now().saturating_duration_since(started),
+    );
+    Ok(())
+}
+
+/// Bytes that leave with the next write.
+struct Outgoing<'a> {
+    link: &'a Link,
+    pending: Vec<Bytes>,
+    pending_bytes: usize,
+}
+
+impl Outgoing<'_> {
+    async fn add(&mut self, bytes: Bytes) -> Result<(), Closing> {
+        if self.pending_bytes + bytes.len() > RESPONSE_WRITE_BYTES_MAX {
+            self.flush(More::Yes).await?;
+        }
+        self.pending_bytes += bytes.len();
+        self.pending.push(bytes);
+        Ok(())
+    }
+
+    async fn flush(&mut self, more: More) -> Result<(), Closing> {
+        let pending = std::mem::take(&mut self.pending);
+        let bytes = std::mem::take(&mut self.pending_bytes);
+        match &pending[..] {
+            [] => Ok(()),
+            [one] => self.write(one, more).await,
+            several => {
+                self.expect_taken();
+                let written = self.link.stream.write_all_vectored(several, more).await;
+                written.map_err(|error| Closing::from_socket(&error))?;
+                self.count(bytes as u64, 0);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes in pieces, each of which the client must take in time.
+    async fn write(&self, bytes: &[u8], more: More) -> Result<(), Closing> {
+        let mut pieces = bytes.chunks(SENDFILE_QUANTUM_BYTES).peekable();
+        while let Some(piece) = pieces.next() {
+            self.expect_taken();
+            let more = if pieces.peek().is_some() {
+                More::Yes
+            } else {
+                more
+            };
+            let written = self.link.stream.write_all(piece, more).await;
+            written.map_err(|error| Closing::from_socket(&error))?;
+            self.count(piece.len() as u64, 0);
+        }
+        Ok(())
+    }
+
+    async fn send_file(
+        &self,
+        file: &File,
+        position: u64,
+        len: u32,
+        more: More,
+    ) -> Result<(), Closing> {
+        let mut done = 0u64;
+        let len = u64::from(len);
+        while done < len {
+            let piece = (len - done).min(SENDFILE_QUANTUM_BYTES as u64);
+            self.expect_taken();
+            let more = if done + piece < len { More::Yes } else { more };
+            let sent = self
+                .link
+                .stream
+                .send_file(file, position + done, piece, more)
+                .await;
+            sent.map_err(|error| Closing::from_send_file(&error))?;
+            self.count(piece, piece);
+            done += piece;
+        }
+        Ok(())
+    }
+
+    fn expect_taken(&self) {
+        let net = &self.link.net;
+        self.link
+            .conn
+            .life
+            .await_taken(Some(net.due_in(net.limits().write_window)));
+    }
+
+    fn count(&self, bytes: u64, by_sendfile: u64) {
+        self.link.conn.count_out(bytes);
+        let mut metrics = self.link.net.metrics().borrow_mut();
+        metrics.counters.bytes_out += bytes;
+        metrics.counters.response_writes += 1;
+        metrics.counters.fetch_bytes_sendfile += by_sendfile;
+    }
+}
+
+impl Closing {
+    pub(crate) fn from_socket(error: &std::io::Error) -> Closing {
+        use std::io::ErrorKind;
+        match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
+                CloseReason::ClientClosed.into()
+            }
+            _ => Closing {
+                reason: CloseReason::SocketError,
+                detail: Some(error.to_string()),
+            },
+        }
+    }
+
+    pub(crate) fn from_send_file(error: &SendFileError) -> Closing {
+        match error {
+            SendFileError::Socket(socket) => Closing::from_socket(socket),
+            SendFileError::File { .. } | SendFileError::Short { .. } => {
+                Closing::because(CloseReason::StorageError, error.to_string())
+            }
+        }
+    }
+}
