@@ -1,0 +1,5 @@
+//! The `thalweg-bench` binary.
+
+fn main() -> std::process::ExitCode {
+    thalweg_bench::main()
+}

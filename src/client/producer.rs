@@ -1,0 +1,472 @@
+//! Batches records per partition and sends them to the leaders.
+//!
+//! One request is in flight per leader; while it is, the next batches fill. So the order within a
+//! partition survives retries without producer ids. A batch that was sent and not answered is sent again
+//! and may then be in the log twice.
+
+use std::collections::{BTreeMap, HashMap};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use thalweg_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use thalweg_protocol::messages::{ProduceRequest, ProduceResponse};
+use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, RecordHeader};
+use thalweg_protocol::{ErrorCode, Records};
+use thalweg_types::{TimestampMs, Uuid};
+
+use crate::cluster::{Cluster, MissingTopic, no_partition};
+use crate::connection::{Answer, Ticket};
+use crate::error::{ClientError, Result};
+use crate::partitioner::Partitioner;
+
+/// The last version of Produce that names topics instead of giving their id.
+const NEWEST_BY_NAME: i16 = 12;
+/// Batches of one request, in bytes.
+const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// When the broker confirms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acks {
+    /// Never.
+    None,
+    /// When the leader has written.
+    Leader,
+    /// When all in-sync replicas have written.
+    All,
+}
+
+impl Acks {
+    fn on_the_wire(self) -> i16 {
+        match self {
+            Acks::None => 0,
+            Acks::Leader => 1,
+            Acks::All => -1,
+        }
+    }
+}
+
+/// How to produce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerOptions {
+    /// When the broker confirms.
+    pub acks: Acks,
+    /// Compression of batches.
+    pub codec: Codec,
+    /// Uncompressed size at which a batch is sent. One larger record makes a larger batch.
+    pub batch_bytes: usize,
+    /// How long the broker may wait for replicas.
+    pub acks_timeout: Duration,
+    /// What happens to topics that do not exist.
+    pub missing_topic: MissingTopic,
+}
+
+impl Default for ProducerOptions {
+    fn default() -> Self {
+        ProducerOptions {
+            acks: Acks::All,
+            codec: Codec::None,
+            batch_bytes: 256 * 1024,
+            acks_timeout: Duration::from_secs(30),
+            missing_topic: MissingTopic::Create,
+        }
+    }
+}
+
+/// One record to send.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outgoing<'a> {
+    /// `None`: by the key, or else spread over the topic.
+    pub partition: Option<i32>,
+    /// Its key.
+    pub key: Option<&'a [u8]>,
+    /// `None` is a tombstone.
+    pub value: Option<&'a [u8]>,
+    /// Its headers.
+    pub headers: &'a [RecordHeader<'a>],
+    /// `None`: now.
+    pub timestamp: Option<TimestampMs>,
+}
+
+/// One batch that the broker confirmed (or that was sent, with acks 0).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// Topic name.
+    pub topic: String,
+    /// Partition index.
+    pub partition: i32,
+    /// Offset of its first record; `None` with acks 0.
+    pub base_offset: Option<i64>,
+    /// Records in it.
+    pub records: u32,
+    /// Its size on the wire.
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+struct Sealed {
+    topic: String,
+    partition: i32,
+    records: u32,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+struct Flight {
+    ticket: Ticket<ProduceRequest>,
+    batches: Vec<Sealed>,
+}
+
+#[derive(Debug)]
+struct TopicState {
+    partitioner: Partitioner,
+    builders: Vec<BatchBuilder>,
+}
+
+/// See the module's documentation. [`Producer::flush`] before dropping it.
+#[derive(Debug)]
+pub struct Producer {
+    cluster: Cluster,
+    options: ProducerOptions,
+    topics: HashMap<String, TopicState>,
+    flights: BTreeMap<i32, Flight>,
+    delivered: Vec<Delivery>,
+}
+
+impl Producer {
+    /// A producer on `cluster`.
+    #[must_use]
+    pub fn new(cluster: Cluster, options: ProducerOptions) -> Producer {
+        Producer {
+            cluster,
+            options,
+            topics: HashMap::new(),
+            flights: BTreeMap::new(),
+            delivered: Vec::new(),
+        }
+    }
+
+    /// The cluster it sends to.
+    pub fn cluster(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// Adds one record; sends when its batch is full.
+    ///
+    /// # Errors
+    /// Of this record, or of an earlier batch (whose records are then lost to this producer).
+    pub fn send(&mut self, topic: &str, record: &Outgoing<'_>) -> Result<()> {
+        if !self.topics.contains_key(topic) {
+            self.open_topic(topic)?;
+        }
+        let limit = self.options.batch_bytes;
+        let Some(state) = self.topics.get_mut(topic) else {
+            return Ok(());
+        };
+        let partition = record
+            .partition
+            .unwrap_or_else(|| state.partitioner.choose(record.key));
+        let builder = usize::try_from(partition)
+            .ok()
+            .and_then(|p| state.builders.get_mut(p));
+        let Some(builder) = builder else {
+            let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
+            return Err(no_partition(known, partition));
+        };
+        let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+        if !builder.is_empty() && builder.uncompressed_bytes() + size > limit {
+            if record.key.is_none() && record.partition.is_none() {
+                state.partitioner.next_sticky();
+            }
+            let sealed = seal(topic, partition, builder, self.options.codec)?;
+            self.dispatch(vec![sealed])?;
+            return self.send(topic, record);
+        }
+        let timestamp = record.timestamp.unwrap_or_else(now);
+        builder
+            .push(timestamp, record.key, record.value, record.headers)
+            .map_err(|e| ClientError::Invalid(format!("cannot send a record: {e}")))
+    }
+
+    /// Sends what is buffered and waits for every confirmation.
+    ///
+    /// # Errors
+    /// The first batch that was not confirmed.
+    pub fn flush(&mut self) -> Result<()> {
+        let mut sealed = Vec::new();
+        for (topic, state) in &mut self.topics {
+            for (partition, builder) in (0..).zip(&mut state.builders) {
+                if !builder.is_empty() {
+                    sealed.push(seal(topic, partition, builder, self.options.codec)?);
+                }
+            }
+        }
+        self.dispatch(sealed)?;
+        while let Some(leader) = self.flights.keys().next().copied() {
+            self.collect(leader)?;
+        }
+        Ok(())
+    }
+
+    /// Batches confirmed since the last call.
+    pub fn take_deliveries(&mut self) -> Vec<Delivery> {
+        std::mem::take(&mut self.delivered)
+    }
+
+    fn open_topic(&mut self, name: &str) -> Result<()> {
+        let topic = self.cluster.topic(name, self.options.missing_topic)?;
+        let partitions = topic.partitions.len();
+        let builders = (0..partitions).map(|_| BatchBuilder::new(BatchOptions::default()));
+        let state = TopicState {
+            partitioner: Partitioner::new(partitions, now().0 as u32),
+            builders: builders.collect(),
+        };
+        self.topics.insert(name.to_owned(), state);
+        Ok(())
+    }
+
+    /// Sends batches (at most one per partition) to their leaders, after what is in flight there.
+    fn dispatch(&mut self, batches: Vec<Sealed>) -> Result<()> {
+        let mut by_leader: BTreeMap<i32, Vec<Sealed>> = BTreeMap::new();
+        for batch in batches {
+            let (topic, partition) = (batch.topic.clone(), batch.partition);
+            let leader = self.cluster.retry(|c| c.leader(&topic, partition))?;
+            let group = by_leader.entry(leader).or_default();
+            let group_bytes: usize = group.iter().map(|b| b.bytes.len()).sum();
+            if group_bytes + batch.bytes.len() > REQUEST_BYTES_MAX && !group.is_empty() {
+                let full = std::mem::take(group);
+                self.launch(leader, full)?;
+            }
+            by_leader.entry(leader).or_default().push(batch);
+        }
+        by_leader
+            .into_iter()
+            .try_for_each(|(leader, group)| self.launch(leader, group))
+    }
+
+    fn launch(&mut self, leader: i32, batches: Vec<Sealed>) -> Result<()> {
+        self.collect(leader)?;
+        match self.write(leader, &batches) {
+            Ok(Some(ticket)) => {
+                self.flights.insert(leader, Flight { ticket, batches });
+                Ok(())
+            }
+            Ok(None) => {
+                for batch in batches {
+                    self.confirm(batch, None);
+                }
+                Ok(())
+            }
+            Err(error) => batches
+                .into_iter()
+                .try_for_each(|b| self.resend(leader, b, error_of(&error))),
+        }
+    }
+
+    /// Waits for the request in flight to `leader`, if there is one.
+    fn collect(&mut self, leader: i32) -> Result<()> {
+        let Some(flight) = self.flights.remove(&leader) else {
+            return Ok(());
+        };
+        let outcome = self
+            .cluster
+            .broker(leader)
+            .and_then(|c| c.receive(flight.ticket));
+        for batch in flight.batches {
+            let result = match &outcome {
+                Ok(response) => self.judge(response, &batch),
+                Err(error) => Err(error_of(error)),
+            };
+            match result {
+                Ok(base_offset) => self.confirm(batch, Some(base_offset)),
+                Err(error) => self.resend(leader, batch, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn confirm(&mut self, batch: Sealed, base_offset: Option<i64>) {
+        self.delivered.push(Delivery {
+            topic: batch.topic,
+            partition: batch.partition,
+            base_offset,
+            records: batch.records,
+            bytes: batch.bytes.len(),
+        });
+    }
+
+    /// Sends one batch alone, again and again, after `error`.
+    fn resend(&mut self, leader: i32, batch: Sealed, error: ClientError) -> Result<()> {
+        let deadline = Instant::now() + self.cluster.options().retry_for;
+        let mut pause = self.cluster.options().retry_backoff;
+        let (mut leader, mut error) = (leader, error);
+        loop {
+            if !self.cluster.prepare_retry_at(leader, &error) || Instant::now() + pause > deadline {
+                return Err(error);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(BACKOFF_MAX);
+            let outcome = self
+                .cluster
+                .leader(&batch.topic, batch.partition)
+                .and_then(|found| {
+                    leader = found;
+                    // Another flight may be on the way to the new leader: answers come in order.
+                    let ticket = self.write(leader, std::slice::from_ref(&batch))?;
+                    let Some(ticket) = ticket else {
+                        return Ok(None);
+                    };
+                    let response = self.cluster.broker(leader)?.receive(ticket)?;
+                    self.judge(&response, &batch).map(Some)
+                });
+            match outcome {
+                Ok(base_offset) => {
+                    self.confirm(batch, base_offset);
+                    return Ok(());
+                }
+                Err(next) => error = next,
+            }
+        }
+    }
+
+    fn write(&mut self, leader: i32, batches: &[Sealed]) -> Result<Option<Ticket<ProduceRequest>>> {
+        let mut request = ProduceRequest {
+            transactional_id: None,
+            acks: self.options.acks.on_the_wire(),
+            timeout_ms: i32::try_from(self.options.acks_timeout.as_millis()).unwrap_or(i32::MAX),
+            topic_data: Vec::new(),
+        };
+        let mut all_have_ids = true;
+        for batch in batches {
+            let topic_id = self.cluster.topic(&batch.topic, MissingTopic::Refuse)?.id;
+            all_have_ids &= topic_id != Uuid::ZERO;
+            let data = PartitionProduceData {
+                index: batch.partition,
+                records: Some(Records::Extern(batch.bytes.len() as u32)),
+            };
+            match request
+                .topic_data
+                .iter_mut()
+                .find(|t| t.name == batch.topic)
+            {
+                Some(topic) => topic.partition_data.push(data),
+                None => request.topic_data.push(TopicProduceData {
+                    name: batch.topic.clone(),
+                    topic_id,
+                    partition_data: vec![data],
+                }),
+            }
+        }
+        let connection = self.cluster.broker(leader)?;
+        let limit = if all_have_ids {
+            i16::MAX
+        } else {
+            NEWEST_BY_NAME
+        };
+        let newest = connection.api_table().newest_up_to::<ProduceRequest>(limit);
+        let version = match newest {
+            Some(version) => version,
+            None => connection.version_of::<ProduceRequest>()?,
+        };
+        let order = request.topic_data.iter().flat_map(|t| {
+            let of_topic = |b: &&Sealed| b.topic == t.name;
+            batches
+                .iter()
+                .filter(of_topic)
+                .map(|b| &b.bytes[..])
+                .collect::<Vec<_>>()
+        });
+        let order: Vec<&[u8]> = order.collect();
+        let answer = if self.options.acks == Acks::None {
+            Answer::None
+        } else {
+            Answer::Comes
+        };
+        connection.send_batches(&request, version, &order, answer)
+    }
+
+    /// Base offset that `response` gives to `batch`.
+    fn judge(&mut self, response: &ProduceResponse, batch: &Sealed) -> Result<i64> {
+        let id = self
+            .cluster
+            .topic(&batch.topic, MissingTopic::Refuse)
+            .map_or(Uuid::ZERO, |t| t.id);
+        let same = |name: &str, topic_id: Uuid| {
+            if name.is_empty() {
+                topic_id == id
+            } else {
+                name == batch.topic
+            }
+        };
+        let answer = response
+            .responses
+            .iter()
+            .filter(|t| same(&t.name, t.topic_id))
+            .flat_map(|t| &t.partition_responses)
+            .find(|p| p.index == batch.partition);
+        let what = || format!("produce to {}-{}", batch.topic, batch.partition);
+        let Some(answer) = answer else {
+            // A topic that was created again meanwhile has another id: ask anew.
+            let code = ErrorCode::UnknownTopicId as i16;
+            return ClientError::check(code, what, None).map(|()| -1);
+        };
+        ClientError::check(answer.error_code, what, answer.error_message.as_deref())?;
+        Ok(answer.base_offset)
+    }
+}
+
+fn seal(topic: &str, partition: i32, builder: &mut BatchBuilder, codec: Codec) -> Result<Sealed> {
+    let records = builder.record_count() as u32;
+    let bytes = builder
+        .build(codec)
+        .map_err(|e| ClientError::Invalid(format!("cannot build a batch: {e}")))?;
+    Ok(Sealed {
+        topic: topic.to_owned(),
+        partition,
+        records,
+        bytes,
+    })
+}
+
+fn now() -> TimestampMs {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    TimestampMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The same failure for each of several batches.
+fn error_of(error: &ClientError) -> ClientError {
+    match error {
+        ClientError::Timeout { address, millis } => ClientError::Timeout {
+            address: address.clone(),
+            millis: *millis,
+        },
+        ClientError::Closed { address } => ClientError::Closed {
+            address: address.clone(),
+        },
+        ClientError::Unreachable { address, source } => ClientError::Unreachable {
+            address: address.clone(),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        ClientError::Io { address, source } => ClientError::Io {
+            address: address.clone(),
+            source: std::io::Error::new(source.kind(), source.to_string()),
+        },
+        ClientError::Refused {
+            what,
+            code,
+            message,
+        } => ClientError::Refused {
+            what: what.clone(),
+            code: *code,
+            message: message.clone(),
+        },
+        ClientError::BadAnswer { .. }
+        | ClientError::Encode(_)
+        | ClientError::Unsupported { .. }
+        | ClientError::Corrupt { .. }
+        | ClientError::Invalid(_) => ClientError::Invalid(error.to_string()),
+    }
+}
