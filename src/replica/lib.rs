@@ -1,1 +1,37 @@
-//! (in construction)
+//! One partition, decided apart from any I/O.
+//!
+//! Owns what a partition's leader must decide: which offsets a batch gets, when a producer is
+//! answered, how far consumers may read, which leader epoch began where. Refuses to know files,
+//! sockets, clocks, tasks, topics' names and the wire: inputs are plain values, outputs are
+//! [`Effect`]s that a shell carries out, refusals map to wire codes in [`Refused::code`] alone.
+//!
+//! # Order of calls
+//! [`Replica::new`] on a recovered log, [`Replica::become_leader`], then per batch
+//! [`Replica::on_produce`] (assigns offsets at once), storage writes, [`Replica::on_written`] or
+//! [`Replica::on_write_failed`]. A fetch is [`Replica::on_fetch`], a read by storage, and, when it
+//! found too little, [`Replica::park_fetch`]. Durability comes back as an event, so an answer can
+//! not run ahead of the write it depends on.
+//!
+//! # Invariants ([`Replica::check`])
+//! log start <= high watermark <= written end <= assigned end. Every token given to `on_produce`
+//! with success is answered exactly once. Every registration of a fetch is woken at most once.
+//! The high watermark never moves back and stands still below min.insync.replicas (RP-3).
+//!
+//! # Cost
+//! `on_produce` and `on_written` allocate nothing once their queues have grown; `on_fetch` is a
+//! binary search over epochs at most; a wake-up is a set operation over the parked fetches that
+//! are due.
+//!
+//! Start reading at [`Replica`], then [`EpochCache`].
+
+mod epoch_cache;
+mod parked;
+mod refused;
+mod replica;
+
+pub use epoch_cache::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileError};
+pub use refused::Refused;
+pub use replica::{
+    Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership, OffsetBounds,
+    Parking, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
+};

@@ -1,0 +1,94 @@
+//! Why a partition refuses a request.
+
+use thalweg_protocol::ErrorCode;
+use thalweg_types::{LeaderEpoch, Offset};
+
+/// A refusal. The text is for the broker's log and for answers that carry a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    /// `acks` is none of -1, 0, 1 (RP-6).
+    #[error("acks is {0}; it must be -1, 0 or 1")]
+    InvalidAcks(i16),
+    /// This broker does not lead the partition.
+    #[error("this broker does not lead the partition")]
+    NotLeader,
+    /// The client knows an older leader epoch than the broker (RP-35).
+    #[error("leader epoch {asked} is older than {current}")]
+    FencedEpoch {
+        /// As the client said.
+        asked: LeaderEpoch,
+        /// As the broker knows.
+        current: LeaderEpoch,
+    },
+    /// The client knows a newer leader epoch than the broker (RP-35).
+    #[error("leader epoch {asked} is newer than {current}")]
+    UnknownEpoch {
+        /// As the client said.
+        asked: LeaderEpoch,
+        /// As the broker knows.
+        current: LeaderEpoch,
+    },
+    /// The fetch offset is outside the log (RP-11, RP-25).
+    #[error("offset {offset} is outside {start}..={end}")]
+    OutOfRange {
+        /// As asked.
+        offset: Offset,
+        /// First offset of the log.
+        start: Offset,
+        /// End of the log.
+        end: Offset,
+    },
+    /// The end of the epoch that the fetcher last saw is not known (RP-25).
+    #[error("the end of leader epoch {0} is not known")]
+    EpochEndUnknown(LeaderEpoch),
+    /// The high watermark has not reached this leader's first offset yet (RP-9).
+    #[error("the high watermark of this leader is not known yet")]
+    OffsetNotAvailable,
+    /// Too few replicas in sync for acks=all (RP-2).
+    #[error("{in_sync} replicas are in sync, {needed} are needed")]
+    NotEnoughReplicas {
+        /// Replicas in sync.
+        in_sync: u32,
+        /// min.insync.replicas, at most the replication factor (RP-5).
+        needed: u32,
+    },
+    /// A client sent a control batch (RP-93).
+    #[error("clients may not write control batches")]
+    ControlBatch,
+    /// A batch with a producer id: idempotence and transactions do not exist in this version.
+    ///
+    /// Its code is one that clients take as fatal for the producer; a retriable one would have them
+    /// resend for ever, and storing the batch would promise a deduplication that is not done.
+    #[error("idempotent and transactional producers are not supported in this version")]
+    ProducerIdNotSupported,
+    /// The write of the batch failed, or the log is offline.
+    #[error("the partition's log can not be written")]
+    StorageFailed,
+    /// The partition was deleted.
+    #[error("the partition was deleted")]
+    Deleted,
+    /// The answer was not ready in the time that the request allows.
+    #[error("the request timed out")]
+    TimedOut,
+}
+
+impl Refused {
+    /// The code on the wire.
+    #[must_use]
+    pub fn code(self) -> ErrorCode {
+        match self {
+            Refused::InvalidAcks(_) => ErrorCode::InvalidRequiredAcks,
+            Refused::NotLeader => ErrorCode::NotLeaderOrFollower,
+            Refused::FencedEpoch { .. } => ErrorCode::FencedLeaderEpoch,
+            Refused::UnknownEpoch { .. } => ErrorCode::UnknownLeaderEpoch,
+            Refused::OutOfRange { .. } | Refused::EpochEndUnknown(_) => ErrorCode::OffsetOutOfRange,
+            Refused::OffsetNotAvailable => ErrorCode::OffsetNotAvailable,
+            Refused::NotEnoughReplicas { .. } => ErrorCode::NotEnoughReplicas,
+            Refused::ControlBatch => ErrorCode::InvalidRecord,
+            Refused::ProducerIdNotSupported => ErrorCode::InvalidProducerIdMapping,
+            Refused::StorageFailed => ErrorCode::KafkaStorageError,
+            Refused::Deleted => ErrorCode::UnknownTopicOrPartition,
+            Refused::TimedOut => ErrorCode::RequestTimedOut,
+        }
+    }
+}

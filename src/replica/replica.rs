@@ -1,0 +1,771 @@
+//! The machine of one partition.
+
+use thalweg_protocol::records::BatchSummary;
+use thalweg_types::{BrokerId, LeaderEpoch, Offset};
+
+use crate::epoch_cache::{EpochCache, EpochChange, EpochEnd};
+use crate::parked::{ByteCounts, ParkedFetches, ParkedProduce, ProduceQueue};
+use crate::refused::Refused;
+
+/// Names a request that waits. The shell chooses it, unique per replica while it is in use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// When a producer wants its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acks {
+    /// Never. The machine answers its token like [`Acks::Leader`], so that the shell can close the
+    /// connection when the write failed (RP-6).
+    None,
+    /// When the leader has written the batch.
+    Leader,
+    /// When the high watermark has passed it.
+    All,
+}
+
+impl Acks {
+    /// Reads the `acks` field of a Produce request.
+    ///
+    /// # Errors
+    /// [`Refused::InvalidAcks`] when it is none of -1, 0, 1.
+    pub fn from_wire(acks: i16) -> Result<Acks, Refused> {
+        match acks {
+            0 => Ok(Acks::None),
+            1 => Ok(Acks::Leader),
+            -1 => Ok(Acks::All),
+            other => Err(Refused::InvalidAcks(other)),
+        }
+    }
+}
+
+/// Offsets given to a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Assigned {
+    /// Offset of the first record.
+    pub base: Offset,
+    /// Offset after the last record.
+    pub end: Offset,
+    /// Leader epoch to write into the batch.
+    pub epoch: LeaderEpoch,
+}
+
+/// A produce that succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Appended {
+    /// The offsets it got.
+    pub assigned: Assigned,
+    /// First offset of the log, as the answer carries it.
+    pub log_start: Offset,
+}
+
+/// What the shell has to do. Effects are in the order in which they came about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// A leader epoch began. The epoch file must be durable before anything is appended in it.
+    EpochStarted {
+        /// The epoch.
+        epoch: LeaderEpoch,
+        /// Its first offset.
+        start: Offset,
+    },
+    /// Old epochs went; the file may follow late.
+    EpochsTrimmed,
+    /// Consumers may read up to here now.
+    HighWatermarkMoved(Offset),
+    /// Answer the produce of this token; it comes once per token.
+    AnswerProduce {
+        /// As given to [`Replica::on_produce`].
+        token: Token,
+        /// What became of it.
+        outcome: Result<Appended, Refused>,
+    },
+    /// Look at the parked fetch of this token again. It is no longer registered.
+    WakeFetch {
+        /// As given to [`Replica::park_fetch`].
+        token: Token,
+    },
+}
+
+/// What a recovered log says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplicaStart {
+    /// This broker.
+    pub local: BrokerId,
+    /// First offset of the log.
+    pub log_start: Offset,
+    /// End of the log.
+    pub log_end: Offset,
+    /// High watermark as last written down; brought within the log.
+    pub high_watermark: Offset,
+    /// Leader epochs, from their file or rebuilt from the log.
+    pub epochs: EpochCache,
+}
+
+/// A leadership of this broker over the partition, as the metadata says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Leadership {
+    /// The leader epoch.
+    pub epoch: LeaderEpoch,
+    /// All replicas.
+    pub replicas: Vec<BrokerId>,
+    /// Replicas in sync, this broker among them.
+    pub in_sync: Vec<BrokerId>,
+    /// min.insync.replicas of the topic; above the number of replicas it means all of them (RP-5).
+    pub min_in_sync: u32,
+}
+
+/// The metadata names a leader epoch below one that this replica has seen already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("leader epoch {given} of the metadata is below {known}, which the log has seen")]
+pub struct StaleLeadership {
+    /// The metadata's.
+    pub given: LeaderEpoch,
+    /// The replica's.
+    pub known: LeaderEpoch,
+}
+
+/// Why a partition stops being served here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StopReason {
+    /// Another broker leads, or none.
+    NotLeader,
+    /// The topic was deleted.
+    Deleted,
+    /// The log can not be used.
+    StorageFailed,
+}
+
+impl StopReason {
+    fn refusal(self) -> Refused {
+        match self {
+            StopReason::NotLeader => Refused::NotLeader,
+            StopReason::Deleted => Refused::Deleted,
+            StopReason::StorageFailed => Refused::StorageFailed,
+        }
+    }
+}
+
+/// How far a consumer may read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isolation {
+    /// Up to the high watermark.
+    ReadUncommitted,
+    /// Up to the last stable offset (KIP-98).
+    ReadCommitted,
+}
+
+/// A consumer's fetch from this partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FetchAsk {
+    /// First offset wanted.
+    pub offset: Offset,
+    /// Leader epoch that the client believes in; [`LeaderEpoch::NONE`] = unchecked.
+    pub current_leader_epoch: LeaderEpoch,
+    /// Epoch of the last record it has (v12+); [`LeaderEpoch::NONE`] = no check for divergence.
+    pub last_fetched_epoch: LeaderEpoch,
+    /// How far it may read.
+    pub isolation: Isolation,
+}
+
+/// What a fetch may be answered with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FetchBound {
+    /// High watermark.
+    pub high_watermark: Offset,
+    /// Last stable offset. Equal to the high watermark while there are no transactions.
+    pub last_stable: Offset,
+    /// First offset of the log.
+    pub log_start: Offset,
+    /// Records below it may be read. May lie at or below the offset asked for: then there is
+    /// nothing to read yet and the fetch waits (RP-11).
+    pub up_to: Offset,
+    /// The fetcher's log diverged: answer this at once, without records (RP-24).
+    pub diverging: Option<EpochEnd>,
+}
+
+/// What ListOffsets may say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OffsetBounds {
+    /// First offset of the log.
+    pub log_start: Offset,
+    /// The "latest" offset: high watermark or last stable offset.
+    pub latest: Offset,
+    /// This leader's epoch.
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// Outcome of [`Replica::park_fetch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Parking {
+    /// Registered; a [`Effect::WakeFetch`] will come, once.
+    Parked,
+    /// What can be read has grown since, or the partition is no longer served: look again.
+    LookAgain,
+    /// `limits::PARKED_FETCHES_MAX` fetches wait already: answer with what there is.
+    Full,
+}
+
+#[derive(Debug)]
+enum Role {
+    Leader(Leading),
+    Stopped(StopReason),
+}
+
+#[derive(Debug)]
+struct Leading {
+    in_sync: Vec<BrokerId>,
+    replica_count: u32,
+    min_in_sync: u32,
+    /// Log end when this leadership began (RP-9).
+    epoch_start: Offset,
+}
+
+impl Leading {
+    fn in_sync_count(&self) -> u32 {
+        u32::try_from(self.in_sync.len()).unwrap_or(u32::MAX)
+    }
+
+    /// RP-5: more than there are replicas means all of them.
+    fn needed(&self) -> u32 {
+        self.min_in_sync.min(self.replica_count)
+    }
+}
+
+/// One partition: leader with itself in sync, so far. Followers, producers' sequences and
+/// transactions come later and have their place beside these fields.
+#[derive(Debug)]
+pub struct Replica {
+    local: BrokerId,
+    role: Role,
+    /// Newest leader epoch that the metadata named.
+    epoch: LeaderEpoch,
+    epochs: EpochCache,
+    log_start: Offset,
+    assigned_end: Offset,
+    written_end: Offset,
+    high_watermark: Offset,
+    await_written: ProduceQueue,
+    await_committed: ProduceQueue,
+    byte_counts: ByteCounts,
+    fetches: ParkedFetches,
+}
+
+impl Replica {
+    /// A replica over a recovered log. It serves nothing before [`Replica::become_leader`].
+    ///
+    /// # Panics
+    /// When the start of the log lies above its end.
+    #[must_use]
+    pub fn new(start: ReplicaStart) -> Replica {
+        assert!(
+            start.log_start <= start.log_end,
+            "a log starts at or before its end"
+        );
+        Replica {
+            local: start.local,
+            role: Role::Stopped(StopReason::NotLeader),
+            epoch: LeaderEpoch::NONE,
+            epochs: start.epochs,
+            log_start: start.log_start,
+            assigned_end: start.log_end,
+            written_end: start.log_end,
+            high_watermark: start.high_watermark.clamp(start.log_start, start.log_end),
+            await_written: ProduceQueue::default(),
+            await_committed: ProduceQueue::default(),
+            byte_counts: ByteCounts::default(),
+            fetches: ParkedFetches::default(),
+        }
+    }
+
+    /// Takes a leadership, or an update of one: a higher epoch begins at the log's end, also when
+    /// nothing is ever written in it (RP-20); the same epoch only brings other replicas in sync.
+    ///
+    /// # Errors
+    /// [`StaleLeadership`] when the epoch is below one already known (RP-42, or metadata that lost
+    /// its end). Nothing has changed then.
+    ///
+    /// # Panics
+    /// When a new epoch begins while writes are in flight: a role change waits for them.
+    pub fn become_leader(
+        &mut self,
+        leadership: &Leadership,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), StaleLeadership> {
+        let in_log = self
+            .epochs
+            .latest()
+            .map_or(LeaderEpoch::NONE, |entry| entry.epoch);
+        let known = self.epoch.max(in_log);
+        if leadership.epoch < known {
+            return Err(StaleLeadership {
+                given: leadership.epoch,
+                known,
+            });
+        }
+        assert!(leadership.epoch.0 >= 0, "the metadata gives epochs from 0");
+        let epoch_start = match &self.role {
+            Role::Leader(leading) if leadership.epoch == self.epoch => leading.epoch_start,
+            Role::Leader(_) | Role::Stopped(_) => self.begin_epoch(leadership.epoch, out),
+        };
+        self.role = Role::Leader(Leading {
+            in_sync: leadership.in_sync.clone(),
+            replica_count: u32::try_from(leadership.replicas.len()).unwrap_or(u32::MAX),
+            min_in_sync: leadership.min_in_sync,
+            epoch_start,
+        });
+        self.move_high_watermark(out);
+        Ok(())
+    }
+
+    fn begin_epoch(&mut self, epoch: LeaderEpoch, out: &mut Vec<Effect>) -> Offset {
+        assert_eq!(
+            self.assigned_end, self.written_end,
+            "nothing is in flight at a role change"
+        );
+        self.epoch = epoch;
+        let start = self.written_end;
+        if self.epochs.assign(epoch, start) == EpochChange::Changed {
+            out.push(Effect::EpochStarted { epoch, start });
+        }
+        self.wake_all(out);
+        start
+    }
+
+    /// The topic's min.insync.replicas changed.
+    pub fn on_min_in_sync(&mut self, min_in_sync: u32, out: &mut Vec<Effect>) {
+        if let Role::Leader(leading) = &mut self.role {
+            leading.min_in_sync = min_in_sync;
+        }
+        self.move_high_watermark(out);
+    }
+
+    /// Stops serving: everything parked is answered or woken. `epoch` is the leader epoch that the
+    /// metadata names with it, if it does; later requests are fenced by it.
+    pub fn stop(&mut self, why: StopReason, epoch: Option<LeaderEpoch>, out: &mut Vec<Effect>) {
+        self.role = Role::Stopped(why);
+        self.epoch = self.epoch.max(epoch.unwrap_or(LeaderEpoch::NONE));
+        self.fail_produces(Offset(-1), why.refusal(), out);
+        self.wake_all(out);
+    }
+
+    /// A producer's batch, already validated. Its offsets are assigned now; the shell patches them
+    /// in and hands the batch to storage before anything else of this partition.
+    ///
+    /// # Errors
+    /// A refusal: nothing is assigned and the token is not taken.
+    pub fn on_produce(
+        &mut self,
+        batch: &BatchSummary,
+        acks: Acks,
+        token: Token,
+    ) -> Result<Assigned, Refused> {
+        let leading = self.leading()?;
+        if batch.is_control {
+            return Err(Refused::ControlBatch);
+        }
+        if batch.producer.is_some() || batch.is_transactional {
+            return Err(Refused::ProducerIdNotSupported);
+        }
+        let (in_sync, needed) = (leading.in_sync_count(), leading.needed());
+        if acks == Acks::All && in_sync < needed {
+            return Err(Refused::NotEnoughReplicas { in_sync, needed });
+        }
+        let base = self.assigned_end;
+        let end = base.plus(i64::from(batch.last_offset_delta) + 1);
+        let assigned = Assigned {
+            base,
+            end,
+            epoch: self.epoch,
+        };
+        assert!(end > base, "a validated batch has records");
+        self.assigned_end = end;
+        self.byte_counts
+            .on_assigned(end, u64::try_from(batch.bytes).unwrap_or(u64::MAX));
+        let parked = ParkedProduce { token, assigned };
+        match acks {
+            Acks::None | Acks::Leader => self.await_written.push(parked),
+            Acks::All => self.await_committed.push(parked),
+        }
+        Ok(assigned)
+    }
+
+    /// Storage has written everything below `end`.
+    ///
+    /// # Panics
+    /// When `end` lies outside what was assigned and not yet written.
+    pub fn on_written(&mut self, end: Offset, out: &mut Vec<Effect>) {
+        assert!(
+            self.written_end <= end && end <= self.assigned_end,
+            "written what was assigned"
+        );
+        self.written_end = end;
+        while let Some(parked) = self.await_written.pop_before(end) {
+            self.answer(parked, out);
+        }
+        self.move_high_watermark(out);
+    }
+
+    /// Storage could not write what begins at `from`, and dropped all that was queued behind it:
+    /// the offsets are free again.
+    ///
+    /// # Panics
+    /// When `from` lies outside what was assigned and not yet written.
+    pub fn on_write_failed(&mut self, from: Offset, out: &mut Vec<Effect>) {
+        assert!(
+            self.written_end <= from && from <= self.assigned_end,
+            "failed what was assigned"
+        );
+        self.assigned_end = from;
+        self.byte_counts.on_rewound(from);
+        self.fail_produces(from, Refused::StorageFailed, out);
+    }
+
+    /// The time of a parked produce is over: it is answered with a timeout. Its records stay.
+    pub fn on_produce_expired(&mut self, token: Token, out: &mut Vec<Effect>) {
+        let parked = self
+            .await_committed
+            .take(token)
+            .or_else(|| self.await_written.take(token));
+        if let Some(parked) = parked {
+            let outcome = Err(Refused::TimedOut);
+            out.push(Effect::AnswerProduce {
+                token: parked.token,
+                outcome,
+            });
+        }
+    }
+
+    /// The log now starts at `start` (deleted segments, DeleteRecords). Lower than before: ignored.
+    ///
+    /// # Panics
+    /// When `start` lies above the high watermark: nothing uncommitted is ever deleted.
+    pub fn on_log_start(&mut self, start: Offset, out: &mut Vec<Effect>) {
+        if start <= self.log_start {
+            return;
+        }
+        assert!(
+            start <= self.high_watermark,
+            "the log start stays at or below the high watermark"
+        );
+        self.log_start = start;
+        if self.epochs.truncate_from_start(start) == EpochChange::Changed {
+            out.push(Effect::EpochsTrimmed);
+        }
+        self.wake_all(out);
+    }
+
+    /// What a consumer's fetch may read, or why it may not. Checks in Kafka's order: epoch before
+    /// leadership (RP-35), divergence before range, except that below the log start the range wins
+    /// (RP-24, RP-25).
+    ///
+    /// # Errors
+    /// A refusal for this partition's part of the answer.
+    pub fn on_fetch(&self, ask: &FetchAsk) -> Result<FetchBound, Refused> {
+        self.check_epoch(ask.current_leader_epoch)?;
+        self.leading()?;
+        let diverging = match ask.last_fetched_epoch {
+            LeaderEpoch::NONE => None,
+            epoch => self.divergence(epoch, ask.offset)?,
+        };
+        let inside = ask.offset >= self.log_start && ask.offset <= self.written_end;
+        if !inside && diverging.is_none() {
+            return Err(self.out_of_range(ask.offset));
+        }
+        Ok(FetchBound {
+            high_watermark: self.high_watermark,
+            last_stable: self.last_stable(),
+            log_start: self.log_start,
+            up_to: self.visible_end(ask.isolation),
+            diverging,
+        })
+    }
+
+    /// KIP-595's check of a fetcher that says which epoch its last record has.
+    fn divergence(&self, epoch: LeaderEpoch, offset: Offset) -> Result<Option<EpochEnd>, Refused> {
+        let known = self.epochs.end_offset_for(epoch, self.written_end);
+        if known == EpochEnd::UNDEFINED {
+            return Err(Refused::EpochEndUnknown(epoch));
+        }
+        if offset < self.log_start {
+            return Err(self.out_of_range(offset));
+        }
+        Ok((known.epoch < epoch || known.end < offset).then_some(known))
+    }
+
+    /// Registers a fetch that found too little. `seen` is the `up_to` that it was read with,
+    /// `from` its offset, `missing_bytes` what it still needs (at least 1 counts). Check and
+    /// registration are one step: growth since `seen` answers [`Parking::LookAgain`].
+    ///
+    /// A fetch over n partitions registers with each for its missing bytes divided by n, rounded
+    /// up: when the sum is reached, at least one of them has been.
+    pub fn park_fetch(
+        &mut self,
+        token: Token,
+        from: Offset,
+        seen: Offset,
+        isolation: Isolation,
+        missing_bytes: u64,
+    ) -> Parking {
+        let served = matches!(self.role, Role::Leader(_));
+        if !served || self.visible_end(isolation) > seen {
+            return Parking::LookAgain;
+        }
+        let wake_at = self
+            .byte_counts
+            .at(from)
+            .saturating_add(missing_bytes.max(1));
+        if self.fetches.insert(token, wake_at) {
+            Parking::Parked
+        } else {
+            Parking::Full
+        }
+    }
+
+    /// Forgets a parked fetch: answered by its deadline, or its client is gone (BI-35).
+    pub fn unpark_fetch(&mut self, token: Token) {
+        self.fetches.remove(token);
+    }
+
+    /// What ListOffsets may answer.
+    ///
+    /// # Errors
+    /// A refusal; among them [`Refused::OffsetNotAvailable`] while a new leader's high watermark
+    /// may still be below what clients have seen (RP-9).
+    pub fn on_list_offsets(
+        &self,
+        current_leader_epoch: LeaderEpoch,
+        isolation: Isolation,
+    ) -> Result<OffsetBounds, Refused> {
+        self.check_epoch(current_leader_epoch)?;
+        let leading = self.leading()?;
+        if self.high_watermark < leading.epoch_start {
+            return Err(Refused::OffsetNotAvailable);
+        }
+        let latest = self.visible_end(isolation);
+        Ok(OffsetBounds {
+            log_start: self.log_start,
+            latest,
+            leader_epoch: self.epoch,
+        })
+    }
+
+    /// Where an epoch ends (OffsetForLeaderEpoch, RP-23, RP-34).
+    ///
+    /// # Errors
+    /// A refusal of the current epoch or for want of leadership.
+    pub fn on_epoch_end(
+        &self,
+        current_leader_epoch: LeaderEpoch,
+        asked: LeaderEpoch,
+    ) -> Result<EpochEnd, Refused> {
+        self.check_epoch(current_leader_epoch)?;
+        self.leading()?;
+        Ok(self.epochs.end_offset_for(asked, self.written_end))
+    }
+
+    /// Leader epochs of the log.
+    #[must_use]
+    pub fn epochs(&self) -> &EpochCache {
+        &self.epochs
+    }
+
+    /// Newest leader epoch that the metadata named; [`LeaderEpoch::NONE`] before the first.
+    #[must_use]
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.epoch
+    }
+
+    /// True while this broker leads the partition and serves it.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        matches!(self.role, Role::Leader(_))
+    }
+
+    /// First offset of the log.
+    #[must_use]
+    pub fn log_start(&self) -> Offset {
+        self.log_start
+    }
+
+    /// End of what has offsets, written or not.
+    #[must_use]
+    pub fn assigned_end(&self) -> Offset {
+        self.assigned_end
+    }
+
+    /// End of what is written: the log end offset (LEO) of Kafka.
+    #[must_use]
+    pub fn written_end(&self) -> Offset {
+        self.written_end
+    }
+
+    /// High watermark.
+    #[must_use]
+    pub fn high_watermark(&self) -> Offset {
+        self.high_watermark
+    }
+
+    /// Produces that wait for their answer.
+    #[must_use]
+    pub fn parked_produces(&self) -> usize {
+        self.await_written.len() + self.await_committed.len()
+    }
+
+    /// Fetches that wait for records.
+    #[must_use]
+    pub fn parked_fetches(&self) -> usize {
+        self.fetches.len()
+    }
+
+    /// Asserts the invariants of the module.
+    ///
+    /// # Panics
+    /// When one is broken.
+    pub fn check(&self) {
+        assert!(self.log_start.0 >= 0, "offsets are not negative");
+        assert!(
+            self.log_start <= self.high_watermark,
+            "log start <= high watermark"
+        );
+        assert!(
+            self.high_watermark <= self.written_end,
+            "high watermark <= written end"
+        );
+        assert!(
+            self.written_end <= self.assigned_end,
+            "written end <= assigned end"
+        );
+        self.epochs.check();
+        let newest = self
+            .epochs
+            .latest()
+            .map_or(Offset::ZERO, |entry| entry.start);
+        assert!(newest <= self.written_end, "no epoch begins beyond the log");
+        self.await_written
+            .check(self.written_end, self.assigned_end);
+        self.await_committed
+            .check(self.high_watermark, self.assigned_end);
+        self.byte_counts
+            .check(self.high_watermark, self.assigned_end);
+        self.fetches.check(self.byte_counts.visible());
+        match &self.role {
+            Role::Leader(leading) => {
+                assert!(
+                    self.committed_end(leading) <= self.high_watermark,
+                    "it never lags"
+                );
+            }
+            Role::Stopped(_) => {
+                assert_eq!(
+                    self.parked_produces(),
+                    0,
+                    "nothing waits on a stopped partition"
+                );
+                assert_eq!(
+                    self.parked_fetches(),
+                    0,
+                    "nothing waits on a stopped partition"
+                );
+            }
+        }
+    }
+
+    fn leading(&self) -> Result<&Leading, Refused> {
+        match &self.role {
+            Role::Leader(leading) => Ok(leading),
+            Role::Stopped(why) => Err(why.refusal()),
+        }
+    }
+
+    /// RP-35.
+    fn check_epoch(&self, asked: LeaderEpoch) -> Result<(), Refused> {
+        let current = self.epoch;
+        if asked == LeaderEpoch::NONE || asked == current {
+            Ok(())
+        } else if asked < current {
+            Err(Refused::FencedEpoch { asked, current })
+        } else {
+            Err(Refused::UnknownEpoch { asked, current })
+        }
+    }
+
+    fn out_of_range(&self, offset: Offset) -> Refused {
+        Refused::OutOfRange {
+            offset,
+            start: self.log_start,
+            end: self.written_end,
+        }
+    }
+
+    fn last_stable(&self) -> Offset {
+        // No transactions yet (RP-74).
+        self.high_watermark
+    }
+
+    fn visible_end(&self, isolation: Isolation) -> Offset {
+        match isolation {
+            Isolation::ReadUncommitted => self.high_watermark,
+            Isolation::ReadCommitted => self.last_stable(),
+        }
+    }
+
+    /// Up to where every replica in sync has the log. Followers' progress is not known yet, so
+    /// with one in sync it stays where it is.
+    fn committed_end(&self, leading: &Leading) -> Offset {
+        let alone = leading.in_sync.iter().all(|id| *id == self.local);
+        let enough = leading.in_sync_count() >= leading.needed();
+        if alone && enough {
+            self.written_end
+        } else {
+            self.high_watermark
+        }
+    }
+
+    fn move_high_watermark(&mut self, out: &mut Vec<Effect>) {
+        let Role::Leader(leading) = &self.role else {
+            return;
+        };
+        let to = self.committed_end(leading);
+        if to <= self.high_watermark {
+            return;
+        }
+        self.high_watermark = to;
+        self.byte_counts.on_visible(to);
+        out.push(Effect::HighWatermarkMoved(to));
+        while let Some(parked) = self.await_committed.pop_before(to) {
+            self.answer(parked, out);
+        }
+        while let Some(token) = self.fetches.pop_due(self.byte_counts.visible()) {
+            out.push(Effect::WakeFetch { token });
+        }
+    }
+
+    fn answer(&self, parked: ParkedProduce, out: &mut Vec<Effect>) {
+        let appended = Appended {
+            assigned: parked.assigned,
+            log_start: self.log_start,
+        };
+        out.push(Effect::AnswerProduce {
+            token: parked.token,
+            outcome: Ok(appended),
+        });
+    }
+
+    fn fail_produces(&mut self, from: Offset, why: Refused, out: &mut Vec<Effect>) {
+        for queue in [&mut self.await_written, &mut self.await_committed] {
+            while let Some(parked) = queue.pop_from(from) {
+                out.push(Effect::AnswerProduce {
+                    token: parked.token,
+                    outcome: Err(why),
+                });
+            }
+        }
+    }
+
+    fn wake_all(&mut self, out: &mut Vec<Effect>) {
+        while let Some(token) = self.fetches.pop_any() {
+            out.push(Effect::WakeFetch { token });
+        }
+    }
+}
