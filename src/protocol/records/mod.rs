@@ -35,6 +35,9 @@ pub mod validate;
 mod varint;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use batches::{Batch, BatchIter, BatchesEnd, batches};
 pub use builder::{BatchBuilder, BatchOptions, BuildError, RecordHeader, recompress};
 pub use compression::{Codec, CompressError, DecompressError, Level, compress, decompress};
