@@ -1,1 +1,70 @@
-//! (in construction)
+//! The files of a log directory: segments, indexes, checkpoints; appending, reading, recovering.
+//!
+//! **Owns** Kafka's on-disk layout (written down in `docs/formats/log-directory.md`): [`LogDir`] is a
+//! data directory, [`Log`] one partition in it, [`inspect`] looks at either without a broker.
+//! **Refuses to know** high watermarks, replicas, producers and requests: offsets and epochs come
+//! assigned, bounds of reads come as arguments, leader epochs are stored as their keeper
+//! (`thalweg_replica`) gives them.
+//!
+//! # Order of calls
+//! [`LogDir::open`] (lock, identity, clean marker) -> [`LogDir::partitions`] -> [`Log::open`] for each
+//! with [`LogDir::opening`] -> appends and reads -> [`Log::close`] for each ->
+//! [`LogDir::write_checkpoint`] -> [`LogDir::mark_clean`].
+//!
+//! # Invariants
+//! - A log has at most one write in flight, and a roll or a cut waits for it.
+//! - Three ends per log: `durable_end <= written_end <= assigned_end`; an event reports each move of
+//!   the written end, in order.
+//! - Order on disk: batches, then indexes, then names, then the checkpoint of the recovery point (R6).
+//! - A failed fdatasync is never tried again: the log is offline until it is opened anew (R1).
+//! - Every byte comes and goes through `thalweg_reactor::fs`; nothing here blocks the thread.
+//! - No bytes on disk make this room panic.
+//!
+//! # Cost
+//! | call | system calls | allocations | copies |
+//! |---|---|---|---|
+//! | [`Log::append`], burst that fits a write | 1 vectored write | one task, two vectors | none of record bytes |
+//! | [`Log::try_read_plan`] | none | none | none |
+//! | [`Log::read_plan`], further back | 2 to 4 small `preadv2` from the page cache | one 4 KiB chunk per end | headers only |
+//!
+//! Start reading at [`log`](Log), then `append.rs`, `read.rs`, `recovery.rs`.
+
+mod append;
+mod cache;
+pub mod checkpoint;
+mod dir;
+mod error;
+mod flush;
+mod index;
+mod indexes;
+mod listing;
+mod log;
+mod meta_properties;
+mod name;
+mod options;
+mod partition_files;
+mod read;
+mod recovery;
+mod roll;
+mod scan;
+mod segment;
+mod tail;
+mod time_index;
+mod timestamp;
+mod turn;
+
+pub use cache::SegmentCache;
+pub use checkpoint::PartitionOffsets;
+pub use dir::{
+    Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy,
+    PartitionDir,
+};
+pub use error::{AppendError, LogError, ReadError};
+pub use log::{AppendBatch, Log, LogEvent, LogSink};
+pub use meta_properties::MetaProperties;
+pub use name::{NameError, PartitionName};
+pub use options::{LogOptions, Opening, Recovery};
+pub use read::ReadPlan;
+pub use recovery::{RecoveryReport, TailCut};
+pub use scan::BadBatch;
+pub use timestamp::TimestampHit;

@@ -1,0 +1,309 @@
+//! Appending: what is queued while a write is in flight goes out together in the next.
+//!
+//! Each log has at most one writer task, started by the first append that finds none and ended when
+//! nothing is queued. It does one thing at a time (write, roll, cut back), so a roll never meets a
+//! write in flight. Cost of a burst of appends that fit one write: one task, one vectored write, no
+//! copy of record bytes.
+
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_reactor::fs::{self, File};
+use thalweg_reactor::{task, time};
+use thalweg_types::limits::{APPEND_IOVECS_MAX, APPEND_WRITE_BYTES_MAX};
+use thalweg_types::{Offset, TimestampMs};
+
+use crate::error::{AppendError, is_lack_of_room};
+use crate::indexes::{BatchMark, MaxTimestamp};
+use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage, State};
+use crate::roll;
+use crate::segment::Segment;
+use crate::timestamp::TimestampHit;
+
+impl Log {
+    /// Queues one batch. Its fate is told to the sink: [`LogEvent::Written`] once its end is passed,
+    /// or [`LogEvent::Failed`].
+    ///
+    /// # Panics
+    /// When the batch does not begin at or after the assigned end: offsets are assigned by whoever
+    /// calls this, from [`Log::assigned_end`].
+    pub fn append(&self, batch: AppendBatch) {
+        let mut state = self.inner.state.borrow_mut();
+        match state.stage {
+            Stage::Open => {}
+            Stage::Closing | Stage::Closed | Stage::Offline(_) => {
+                drop(state);
+                let inner = Rc::clone(&self.inner);
+                // Later, because the sink must not be called from inside of a call to the log.
+                task::spawn(async move { inner.refuse() });
+                return;
+            }
+        }
+        assert!(
+            batch.base_offset >= state.assigned_end && batch.last_offset >= batch.base_offset,
+            "appending [{}, {}] to {} at {}",
+            batch.base_offset,
+            batch.last_offset,
+            self.inner.name,
+            state.assigned_end
+        );
+        state.assigned_end = batch.last_offset.plus(1);
+        state.pending_bytes += batch.bytes.len();
+        state.pending.push_back(batch);
+        if !state.writing {
+            state.writing = true;
+            drop(state);
+            task::spawn(drive(Rc::clone(&self.inner)));
+        }
+    }
+
+    /// True while a write, a roll or a cut is under way.
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.inner.state.borrow().writing
+    }
+}
+
+/// One thing for the writer task to do.
+enum Todo {
+    Nothing,
+    Refuse,
+    Roll(Offset),
+    Write(WriteJob),
+}
+
+/// One vectored write, cut to fit the limits and the active segment.
+struct WriteJob {
+    segment: Rc<Segment>,
+    file: File,
+    position: u64,
+    bytes: Vec<Bytes>,
+    total: u64,
+    batches: Vec<(BatchMark, Offset)>,
+}
+
+async fn drive(inner: Rc<Inner>) {
+    loop {
+        let todo = next(&mut inner.state.borrow_mut(), &inner);
+        match todo {
+            Todo::Nothing => break,
+            Todo::Refuse => inner.refuse(),
+            Todo::Roll(base) => {
+                if let Err(error) = roll::roll(&inner, base).await {
+                    inner.fail(&error);
+                }
+            }
+            Todo::Write(job) => inner.write(job).await,
+        }
+    }
+    inner.idle.wake_all();
+}
+
+fn next(state: &mut State, inner: &Inner) -> Todo {
+    match state.stage {
+        Stage::Open | Stage::Closing => {}
+        Stage::Closed | Stage::Offline(_) => {
+            if !state.pending.is_empty() {
+                return Todo::Refuse;
+            }
+        }
+    }
+    let Some(first) = state.pending.front() else {
+        state.writing = false;
+        return Todo::Nothing;
+    };
+    let now = TimestampMs(time::unix_ms());
+    let segment = Rc::clone(state.active());
+    if roll::is_due(
+        &segment,
+        segment.size.get(),
+        first,
+        &state.options,
+        &inner.name,
+        now,
+    ) {
+        return Todo::Roll(first.base_offset);
+    }
+    let warm = segment.warm_now().expect("the active segment is warm");
+    let position = segment.size.get();
+    let mut job = WriteJob {
+        segment,
+        file: warm.file,
+        position,
+        bytes: vec![],
+        total: 0,
+        batches: vec![],
+    };
+    while let Some(batch) = state.pending.front() {
+        let bytes = batch.bytes.len() as u64;
+        let at = position + job.total;
+        let fits = job.bytes.is_empty()
+            || (job.bytes.len() < APPEND_IOVECS_MAX
+                && job.total + bytes <= APPEND_WRITE_BYTES_MAX as u64
+                && !roll::is_due(&job.segment, at, batch, &state.options, &inner.name, now));
+        if !fits {
+            break;
+        }
+        let Some(batch) = state.pending.pop_front() else {
+            break;
+        };
+        job.batches
+            .push((mark(&batch, at), batch.offset_of_max_timestamp));
+        job.bytes.push(batch.bytes);
+        job.total += bytes;
+    }
+    Todo::Write(job)
+}
+
+fn mark(batch: &AppendBatch, position: u64) -> BatchMark {
+    BatchMark {
+        position,
+        bytes: batch.bytes.len() as u64,
+        base_offset: batch.base_offset,
+        last_offset: batch.last_offset,
+        max_timestamp: batch.max_timestamp,
+        leader_epoch: batch.leader_epoch,
+    }
+}
+
+fn note_max(state: &mut State, mark: &BatchMark, offset: Offset) {
+    let timestamp = mark.max_timestamp;
+    if state
+        .max_timestamp_hint
+        .is_none_or(|(_, hit)| timestamp > hit.timestamp)
+    {
+        let batch = MaxTimestamp {
+            timestamp,
+            batch_last_offset: mark.last_offset,
+        };
+        let leader_epoch = mark.leader_epoch;
+        state.max_timestamp_hint = Some((
+            batch,
+            TimestampHit {
+                offset,
+                timestamp,
+                leader_epoch,
+            },
+        ));
+    }
+}
+
+impl Inner {
+    async fn write(&self, job: WriteJob) {
+        let WriteJob {
+            segment,
+            file,
+            position,
+            bytes,
+            total,
+            batches,
+        } = job;
+        let written = match fs::write_at(&file, bytes, position).await {
+            Ok(written) if written == total => Ok(()),
+            Ok(written) => Err(io::Error::new(
+                io::ErrorKind::WriteZero,
+                format!("{written} of {total} bytes were written"),
+            )),
+            Err(error) => Err(error),
+        };
+        self.state.borrow_mut().pending_bytes -= total as usize;
+        let Err(error) = written else {
+            self.on_written(&segment, &batches);
+            return;
+        };
+        if is_lack_of_room(&error) {
+            // Part of it may be there: the file must end where the last written batch does (R9).
+            if let Err(error) = fs::truncate(&file, position).await {
+                self.go_offline(&error.to_string());
+                return;
+            }
+        }
+        self.fail(&error);
+    }
+
+    fn on_written(&self, segment: &Rc<Segment>, batches: &[(BatchMark, Offset)]) {
+        let mut state = self.state.borrow_mut();
+        if let Stage::Offline(_) = state.stage {
+            // A flush failed meanwhile, and its event took these batches back.
+            return;
+        }
+        for (mark, offset_of_max) in batches {
+            segment.on_written(mark);
+            state.tail.push(segment.base, *mark);
+            note_max(&mut state, mark, *offset_of_max);
+        }
+        if let Some((last, _)) = batches.last() {
+            state.written_end = last.last_offset.plus(1);
+        }
+        let end = state.written_end;
+        drop(state);
+        (self.sink)(LogEvent::Written { end });
+    }
+
+    /// A write or roll failed: everything queued fails with it, for now or for good.
+    fn fail(&self, error: &io::Error) {
+        if let Stage::Offline(_) = self.state.borrow().stage {
+            // What failed was taken back when the log went offline.
+            return;
+        }
+        if is_lack_of_room(error) {
+            tracing::warn!(log = %self.name, %error, "an append found no room");
+            self.reject(AppendError::NoRoom(error.to_string().into()));
+        } else {
+            self.go_offline(&error.to_string());
+        }
+    }
+
+    /// R1: after such a failure nothing of this log is served until it is opened and checked again.
+    pub(crate) fn go_offline(&self, text: &str) {
+        let reason: Rc<str> = text.into();
+        {
+            let mut state = self.state.borrow_mut();
+            if let Stage::Offline(_) = state.stage {
+                return;
+            }
+            state.stage = Stage::Offline(Rc::clone(&reason));
+            state.tail.clear();
+        }
+        tracing::error!(log = %self.name, reason = %reason, "the log is offline");
+        self.reject(AppendError::Offline(reason));
+    }
+
+    /// Drops everything queued and says so.
+    fn reject(&self, error: AppendError) {
+        let from = {
+            let mut state = self.state.borrow_mut();
+            let queued: usize = state.pending.iter().map(|batch| batch.bytes.len()).sum();
+            state.pending.clear();
+            state.pending_bytes -= queued;
+            state.assigned_end = state.written_end;
+            state.written_end
+        };
+        (self.sink)(LogEvent::Failed { from, error });
+    }
+
+    /// Answers appends to a log that takes none.
+    fn refuse(&self) {
+        let error = match &self.state.borrow().stage {
+            Stage::Offline(reason) => AppendError::Offline(Rc::clone(reason)),
+            Stage::Open | Stage::Closing | Stage::Closed => AppendError::Closed,
+        };
+        let closing = self.state.borrow().stage == Stage::Closing;
+        if closing {
+            // What was queued before the close is still being written; only the newcomer fails.
+            let from = self.state.borrow().assigned_end;
+            (self.sink)(LogEvent::Failed { from, error });
+        } else {
+            self.reject(error);
+        }
+    }
+
+    /// The directory holds names that are not on the disk yet.
+    pub(crate) fn files_unsynced(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.names == Names::Synced {
+            state.names = Names::FilesUnsynced;
+        }
+    }
+}

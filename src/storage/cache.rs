@@ -1,0 +1,95 @@
+//! Bounds how many closed segments of one shard keep their file handle and indexes in memory.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::{Rc, Weak};
+
+use thalweg_types::limits::{INDEX_CACHE_BYTES_MAX, WARM_SEGMENTS_MAX};
+
+use crate::segment::Segment;
+
+/// Shared by the logs of one shard: clones are the same cache. When it is full, the closed segment
+/// that was not read for the longest time is dropped from memory; plans that hold its file keep that
+/// alive.
+#[derive(Clone, Default)]
+pub struct SegmentCache {
+    inner: Rc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    segments: RefCell<Vec<Weak<Segment>>>,
+    clock: Cell<u64>,
+}
+
+impl SegmentCache {
+    /// An empty cache.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Closed segments in memory.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.segments.borrow().len()
+    }
+
+    /// True when no closed segment is in memory.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn touch(&self, segment: &Segment) {
+        self.inner.clock.set(self.inner.clock.get() + 1);
+        segment.last_used.set(self.inner.clock.get());
+    }
+
+    /// A closed segment is in memory now; others may have to go.
+    pub(crate) fn add(&self, segment: &Rc<Segment>) {
+        self.touch(segment);
+        let mut segments = self.inner.segments.borrow_mut();
+        segments.retain(|other| {
+            other
+                .upgrade()
+                .is_some_and(|other| other.warm_now().is_some())
+        });
+        if !segments
+            .iter()
+            .any(|other| std::ptr::eq(other.as_ptr(), Rc::as_ptr(segment)))
+        {
+            segments.push(Rc::downgrade(segment));
+        }
+        let mut bytes: usize = segments
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(|s| s.heap_bytes())
+            .sum();
+        segments.sort_by_key(|s| s.upgrade().map_or(0, |s| s.last_used.get()));
+        let mut count = segments.len();
+        segments.retain(|candidate| {
+            if count <= WARM_SEGMENTS_MAX && bytes <= INDEX_CACHE_BYTES_MAX {
+                return true;
+            }
+            let Some(candidate) = candidate.upgrade() else {
+                return false;
+            };
+            let freed = candidate.heap_bytes();
+            if Rc::ptr_eq(&candidate, segment) || !candidate.cool() {
+                return true;
+            }
+            count -= 1;
+            bytes -= freed;
+            false
+        });
+    }
+}
+
+impl fmt::Debug for SegmentCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentCache")
+            .field("segments", &self.len())
+            .finish()
+    }
+}

@@ -1,0 +1,499 @@
+//! One log directory: its lock, its identity, how it was stopped, its checkpoints and partitions.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use thalweg_reactor::fs::{self, DirLock};
+use thalweg_types::{BrokerId, ClusterId, Offset, TopicId, Uuid};
+
+use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
+use crate::error::LogError;
+use crate::meta_properties::MetaProperties;
+use crate::name::{DirKind, PartitionName, dir_kind};
+use crate::options::{Opening, Recovery};
+use crate::partition_files;
+
+const META_PROPERTIES: &str = "meta.properties";
+const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
+/// Names that an empty directory may have: of a lock, of a formatting that a crash interrupted, and
+/// of a fresh file system.
+const NAMES_IN_EMPTY: [&str; 3] = [".lock", "meta.properties.tmp", "lost+found"];
+/// Larger files of the root directory are not read.
+const ROOT_FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// What [`LogDir::open`] may do and must find.
+#[derive(Clone, Debug)]
+pub struct OpenPolicy {
+    /// The directory must belong to this node.
+    pub node_id: BrokerId,
+    /// The directory must belong to this cluster; `None` takes any.
+    pub cluster_id: Option<ClusterId>,
+    /// What to do with a missing or empty directory.
+    pub format: FormatPolicy,
+}
+
+/// What to do with a missing or empty directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FormatPolicy {
+    /// Refuse it.
+    Never,
+    /// Make it and give it an identity.
+    WhenEmpty {
+        /// Id of the new cluster.
+        cluster_id: ClusterId,
+        /// Id of the new directory, drawn at random.
+        directory_id: Uuid,
+    },
+}
+
+/// How a log directory was left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DirectoryState {
+    /// It was formatted just now.
+    New,
+    /// Its clean marker was there (and is gone now, ST-6).
+    Clean {
+        /// The broker epoch in the marker (ST-7).
+        broker_epoch: Option<i64>,
+    },
+    /// It had none.
+    Unclean,
+}
+
+/// One of Kafka's checkpoints in the root of a log directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checkpoint {
+    /// Everything below is on the disk.
+    RecoveryPoint,
+    /// First offset that is served.
+    LogStart,
+    /// High watermarks.
+    HighWatermark,
+}
+
+impl Checkpoint {
+    /// Its file name.
+    #[must_use]
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Checkpoint::RecoveryPoint => "recovery-point-offset-checkpoint",
+            Checkpoint::LogStart => "log-start-offset-checkpoint",
+            Checkpoint::HighWatermark => "replication-offset-checkpoint",
+        }
+    }
+}
+
+/// A partition directory that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionDir {
+    /// Topic and index, from its name.
+    pub name: PartitionName,
+    /// From `partition.metadata`; `None` when that is missing or can not be read.
+    pub topic_id: Option<TopicId>,
+}
+
+/// Outcome of [`LogDir::mark_clean`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CleanMark {
+    /// The next start needs no recovery.
+    Written,
+    /// These partitions were not closed well, so the next start recovers (ST-8).
+    Withheld(Vec<PartitionName>),
+}
+
+/// A log directory can not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum LogDirError {
+    /// The system refused an operation; its text names it.
+    #[error("log directory {}: {source}", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has it (ST-28).
+    #[error("log directory {} is in use by another process", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is nothing in it, and the policy does not let it be formatted.
+    #[error("log directory {} is not formatted", path.display())]
+    NotFormatted {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It holds something, but no `meta.properties`: it is not a log directory.
+    #[error(
+        "{} is not empty (it has {example:?}) and has no meta.properties, so it is no log \
+         directory; give an empty or a formatted one", path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// One of the names in it.
+        example: String,
+    },
+    /// Its `meta.properties` can not be used.
+    #[error("{}: {reason}", path.display())]
+    MetaProperties {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It belongs to another cluster (ST-28).
+    #[error("log directory {} belongs to cluster {found}, not {wanted}", path.display())]
+    WrongCluster {
+        /// The directory.
+        path: PathBuf,
+        /// In `meta.properties`.
+        found: ClusterId,
+        /// In the configuration.
+        wanted: ClusterId,
+    },
+    /// It belongs to another node (ST-28).
+    #[error("log directory {} belongs to node {found}, not {wanted}", path.display())]
+    WrongNode {
+        /// The directory.
+        path: PathBuf,
+        /// In `meta.properties`.
+        found: BrokerId,
+        /// In the configuration.
+        wanted: BrokerId,
+    },
+}
+
+/// An open log directory. It is locked until this is dropped.
+#[derive(Debug)]
+pub struct LogDir {
+    path: PathBuf,
+    _lock: DirLock,
+    meta: MetaProperties,
+    state: DirectoryState,
+    recovery_points: PartitionOffsets,
+    log_starts: PartitionOffsets,
+    high_watermarks: PartitionOffsets,
+}
+
+impl LogDir {
+    /// Locks the directory, checks or gives its identity, takes the clean marker away durably, and
+    /// reads the checkpoints. A checkpoint that is missing or can not be read counts as empty (R5).
+    ///
+    /// # Errors
+    /// [`LogDirError`]. Nothing is changed in a directory that is refused.
+    pub async fn open(path: &Path, policy: OpenPolicy) -> Result<LogDir, LogDirError> {
+        let io = |source| LogDirError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let empty = look(path, &policy).await?;
+        let locked = DirLock::acquire(path).map_err(io)?;
+        let lock = locked.ok_or_else(|| LogDirError::Locked {
+            path: path.to_owned(),
+        })?;
+        let (meta, state) = match &policy.format {
+            FormatPolicy::WhenEmpty {
+                cluster_id,
+                directory_id,
+            } if empty => {
+                let meta = MetaProperties {
+                    cluster_id: cluster_id.clone(),
+                    node_id: policy.node_id,
+                    directory_id: Some(*directory_id),
+                };
+                let text = Bytes::from(meta.to_text());
+                fs::write_file_atomically(&path.join(META_PROPERTIES), text)
+                    .await
+                    .map_err(io)?;
+                (meta, DirectoryState::New)
+            }
+            FormatPolicy::WhenEmpty { .. } | FormatPolicy::Never => {
+                let meta = load_meta(path, &policy).await?;
+                (meta, take_clean_marker(path).await.map_err(io)?)
+            }
+        };
+        Ok(LogDir {
+            path: path.to_owned(),
+            _lock: lock,
+            meta,
+            state,
+            recovery_points: load_checkpoint(path, Checkpoint::RecoveryPoint)
+                .await
+                .map_err(io)?,
+            log_starts: load_checkpoint(path, Checkpoint::LogStart)
+                .await
+                .map_err(io)?,
+            high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark)
+                .await
+                .map_err(io)?,
+        })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn meta(&self) -> &MetaProperties {
+        &self.meta
+    }
+
+    /// How it was left.
+    #[must_use]
+    pub fn state(&self) -> DirectoryState {
+        self.state
+    }
+
+    /// True when nothing needs recovery.
+    #[must_use]
+    pub fn was_clean(&self) -> bool {
+        match self.state {
+            DirectoryState::New | DirectoryState::Clean { .. } => true,
+            DirectoryState::Unclean => false,
+        }
+    }
+
+    /// A checkpoint as it was read at [`LogDir::open`].
+    #[must_use]
+    pub fn loaded(&self, checkpoint: Checkpoint) -> &PartitionOffsets {
+        match checkpoint {
+            Checkpoint::RecoveryPoint => &self.recovery_points,
+            Checkpoint::LogStart => &self.log_starts,
+            Checkpoint::HighWatermark => &self.high_watermarks,
+        }
+    }
+
+    /// What is known of a partition before its log is opened.
+    #[must_use]
+    pub fn opening(&self, name: &PartitionName) -> Opening {
+        let recovery_point = self
+            .recovery_points
+            .get(name)
+            .copied()
+            .unwrap_or(Offset::ZERO);
+        Opening {
+            recovery: if self.was_clean() {
+                Recovery::AfterCleanStop
+            } else {
+                Recovery::AfterCrash { recovery_point }
+            },
+            log_start: self.log_starts.get(name).copied(),
+        }
+    }
+
+    /// The partition directories, by name. Directories of deleted partitions, whose removal a stop
+    /// interrupted, are removed on the way.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn partitions(&self) -> Result<Vec<PartitionDir>, LogError> {
+        let mut found = Vec::new();
+        for entry in fs::list_dir(&self.path)
+            .await
+            .map_err(LogError::io("list", &self.path))?
+        {
+            let Some(name) = entry.name.to_str().filter(|_| entry.meta.is_dir) else {
+                continue;
+            };
+            let path = self.path.join(name);
+            match dir_kind(name) {
+                DirKind::Partition(name) => {
+                    let topic_id = partition_files::load_topic_id(&path).await?;
+                    found.push(PartitionDir { name, topic_id });
+                }
+                DirKind::Deleted => {
+                    fs::remove_dir_all(&path)
+                        .await
+                        .map_err(LogError::io("remove", &path))?;
+                }
+                DirKind::Stray | DirKind::Other => {}
+            }
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// Renames the directory of a partition that no topic knows, so that it is not served and not
+    /// lost either (ST-15). Returns its new path.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
+        let from = self.path.join(stray.name.to_string());
+        let to = self
+            .path
+            .join(stray.name.stray(stray.topic_id.unwrap_or(Uuid::ZERO)));
+        fs::rename(&from, &to)
+            .await
+            .map_err(LogError::io("rename", &from))?;
+        fs::sync_dir(&self.path)
+            .await
+            .map_err(LogError::io("sync", &self.path))?;
+        Ok(to)
+    }
+
+    /// Replaces a checkpoint, durably. `offsets` is all of it: entries of partitions that are not open
+    /// are to be carried over from [`LogDir::loaded`]. A recovery point must not be above its log's
+    /// durable end.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the old content then stays.
+    pub async fn write_checkpoint(
+        &self,
+        checkpoint: Checkpoint,
+        offsets: &PartitionOffsets,
+    ) -> Result<(), LogError> {
+        let path = self.path.join(checkpoint.file_name());
+        let text = Bytes::from(format_partition_offsets(offsets));
+        fs::write_file_atomically(&path, text)
+            .await
+            .map_err(LogError::io("write", &path))
+    }
+
+    /// Writes the clean marker if `closed`, the partitions whose [`crate::Log::close`] came back
+    /// well, are all there are (ST-8). The last thing to do before the process ends.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the next start then recovers.
+    pub async fn mark_clean(
+        &self,
+        broker_epoch: i64,
+        closed: &BTreeSet<PartitionName>,
+    ) -> Result<CleanMark, LogError> {
+        let entries = fs::list_dir(&self.path)
+            .await
+            .map_err(LogError::io("list", &self.path))?;
+        let mut open: Vec<PartitionName> = entries
+            .iter()
+            .filter(|entry| entry.meta.is_dir)
+            .filter_map(|entry| entry.name.to_str()?.parse().ok())
+            .filter(|name| !closed.contains(name))
+            .collect();
+        if !open.is_empty() {
+            open.sort();
+            return Ok(CleanMark::Withheld(open));
+        }
+        let path = self.path.join(CLEAN_MARKER);
+        let text = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
+        fs::write_file_atomically(&path, Bytes::from(text))
+            .await
+            .map_err(LogError::io("write", &path))?;
+        Ok(CleanMark::Written)
+    }
+}
+
+/// True when the directory is empty and will be formatted; makes it if it is missing.
+async fn look(path: &Path, policy: &OpenPolicy) -> Result<bool, LogDirError> {
+    let io = |source| LogDirError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let may_format = policy.format != FormatPolicy::Never;
+    let entries = match fs::list_dir(path).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && may_format => {
+            fs::create_dir_all(path).await.map_err(io)?;
+            return Ok(true);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(LogDirError::NotFormatted {
+                path: path.to_owned(),
+            });
+        }
+        other => other.map_err(io)?,
+    };
+    if entries.iter().any(|entry| entry.name == META_PROPERTIES) {
+        return Ok(false);
+    }
+    let foreign = entries.iter().map(|entry| entry.name.to_string_lossy());
+    let foreign = foreign
+        .filter(|name| !NAMES_IN_EMPTY.contains(&name.as_ref()))
+        .min();
+    match foreign {
+        Some(name) => Err(LogDirError::Foreign {
+            path: path.to_owned(),
+            example: name.into_owned(),
+        }),
+        None if may_format => Ok(true),
+        None => Err(LogDirError::NotFormatted {
+            path: path.to_owned(),
+        }),
+    }
+}
+
+async fn load_meta(path: &Path, policy: &OpenPolicy) -> Result<MetaProperties, LogDirError> {
+    let file = path.join(META_PROPERTIES);
+    let bad = |reason: String| LogDirError::MetaProperties {
+        path: file.clone(),
+        reason,
+    };
+    let bytes = fs::read_file(&file, ROOT_FILE_BYTES_MAX)
+        .await
+        .map_err(|e| bad(e.to_string()))?;
+    let meta = MetaProperties::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+    if let Some(wanted) = &policy.cluster_id
+        && *wanted != meta.cluster_id
+    {
+        return Err(LogDirError::WrongCluster {
+            path: path.to_owned(),
+            found: meta.cluster_id,
+            wanted: wanted.clone(),
+        });
+    }
+    if meta.node_id != policy.node_id {
+        return Err(LogDirError::WrongNode {
+            path: path.to_owned(),
+            found: meta.node_id,
+            wanted: policy.node_id,
+        });
+    }
+    Ok(meta)
+}
+
+/// Removes the clean marker durably, before anything is loaded or written (R4, ST-6): a crash from
+/// here on is an unclean stop.
+async fn take_clean_marker(path: &Path) -> io::Result<DirectoryState> {
+    let marker = path.join(CLEAN_MARKER);
+    let bytes = match fs::read_file(&marker, ROOT_FILE_BYTES_MAX).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(DirectoryState::Unclean);
+        }
+        other => other?,
+    };
+    fs::unlink(&marker).await?;
+    fs::sync_dir(path).await?;
+    Ok(DirectoryState::Clean {
+        broker_epoch: broker_epoch_in(&bytes),
+    })
+}
+
+/// The number after `"brokerEpoch":` in `{"version":0,"brokerEpoch":N}`.
+fn broker_epoch_in(bytes: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (_, rest) = text.split_once("\"brokerEpoch\"")?;
+    let rest = rest.trim_start().strip_prefix(':')?.trim_start();
+    let digits = rest
+        .find(|c: char| c != '-' && !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..digits].parse().ok()
+}
+
+async fn load_checkpoint(dir: &Path, checkpoint: Checkpoint) -> io::Result<PartitionOffsets> {
+    let path = dir.join(checkpoint.file_name());
+    let bytes = match fs::read_file(&path, ROOT_FILE_BYTES_MAX).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(PartitionOffsets::new());
+        }
+        other => other?,
+    };
+    Ok(parse_partition_offsets(&bytes).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "a checkpoint can not be read; going without");
+        PartitionOffsets::new()
+    }))
+}

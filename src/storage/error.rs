@@ -1,0 +1,178 @@
+//! The three kinds of things that go wrong with a log: it can not be opened or kept (`LogError`), a
+//! read is refused or fails (`ReadError`), an append fails (`AppendError`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use thalweg_reactor::fs::os_error;
+use thalweg_types::Offset;
+
+use crate::scan::BadBatch;
+
+/// A log can not be created, opened, flushed, closed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The system refused an operation; the text of `source` names it too.
+    #[error("{source}")]
+    Io {
+        /// What was tried, for example `open`.
+        operation: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Bytes that had been on the disk for sure are not a valid batch any more, so this is damage and
+    /// no torn tail (R7). Nothing was changed; the partition must go offline.
+    #[error(
+        "{} is damaged at byte {position} (offset {offset}), which is below the recovery point \
+         {recovery_point}: {reason}", path.display()
+    )]
+    DamagedBelowRecoveryPoint {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Byte at which the bad batch begins.
+        position: u64,
+        /// Offset that was expected there.
+        offset: Offset,
+        /// Everything below was fdatasynced; after a clean stop this is the end of the log.
+        recovery_point: Offset,
+        /// What is wrong.
+        reason: BadBatch,
+    },
+    /// A `.swap` file: another broker was stopped in the middle of a compaction of this log, which
+    /// this release can not finish.
+    #[error("{} is left from an unfinished compaction", path.display())]
+    UnfinishedCompaction {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The log had failed before and serves nothing until it is opened again.
+    #[error("the log is offline: {reason}")]
+    Offline {
+        /// The first failure.
+        reason: Rc<str>,
+    },
+    /// The log is closed or being closed or deleted.
+    #[error("the log is closed")]
+    Closed,
+}
+
+impl LogError {
+    /// For `map_err`: names the operation and the file.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: impl AsRef<Path>,
+    ) -> impl FnOnce(io::Error) -> LogError {
+        move |source| LogError::Io {
+            operation,
+            path: path.as_ref().to_owned(),
+            source,
+        }
+    }
+}
+
+/// A read that can not be answered with batches.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The offset is below the start or above the end of the log.
+    #[error("offset {asked} is outside of the log's [{start}, {end}]")]
+    OutOfRange {
+        /// What was asked for.
+        asked: Offset,
+        /// First offset of the log.
+        start: Offset,
+        /// End of what is written.
+        end: Offset,
+    },
+    /// The system refused an operation; the text of `source` names it too.
+    #[error("{source}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A batch on the way to the answer is damaged. Never served (ST-19).
+    #[error("{} is damaged at byte {position}: {reason}", path.display())]
+    Damaged {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Where the bad batch begins.
+        position: u64,
+        /// What is wrong.
+        reason: BadBatch,
+    },
+    /// The records inside a batch can not be read (lookups by timestamp only).
+    #[error("the batch at byte {position} of {} can not be read: {reason}", path.display())]
+    Records {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Where the batch begins.
+        position: u64,
+        /// What is wrong with its records.
+        reason: String,
+    },
+    /// The log has failed and serves nothing (R1).
+    #[error("the log is offline: {reason}")]
+    Offline {
+        /// The first failure.
+        reason: Rc<str>,
+    },
+    /// The log is closed or deleted.
+    #[error("the log is closed")]
+    Closed,
+}
+
+impl ReadError {
+    /// For `map_err`: names the operation and the file.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: impl AsRef<Path>,
+    ) -> impl FnOnce(io::Error) -> ReadError {
+        move |source| ReadError::Io {
+            operation,
+            path: path.as_ref().to_owned(),
+            source,
+        }
+    }
+}
+
+/// Why appended batches will not be written. Clones are cheap.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// No room on the disk, or no file handle for a new segment: nothing of the batches is in the
+    /// log, and later appends may succeed (R9, ST-20, ST-21).
+    #[error("{0}")]
+    NoRoom(Rc<str>),
+    /// The log has failed and takes nothing until it is opened again (R1).
+    #[error("the log is offline: {0}")]
+    Offline(Rc<str>),
+    /// The log is closed or being closed or deleted.
+    #[error("the log is closed")]
+    Closed,
+}
+
+impl AppendError {
+    /// True when this log can never take an append again.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            AppendError::NoRoom(_) => false,
+            AppendError::Offline(_) | AppendError::Closed => true,
+        }
+    }
+}
+
+/// Errors of `write` or `open` that pass by themselves: no space, no quota, no file handles.
+pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    let kind = error.kind();
+    kind == io::ErrorKind::StorageFull
+        || kind == io::ErrorKind::QuotaExceeded
+        || matches!(os_error(error), Some(ENFILE | EMFILE))
+}

@@ -1,0 +1,265 @@
+//! Making a log durable, closing it, deleting it.
+//!
+//! Order of a flush (R6): batches, then indexes of closed segments, then names, and only then the
+//! durable end moves. An fdatasync covers the writes that had ended before it was submitted (R3), so
+//! the new durable end is fixed before the first one. A failed one is never tried again (R1).
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use thalweg_reactor::{fs, task};
+use thalweg_types::{Offset, Uuid};
+
+use crate::error::{LogError, is_lack_of_room};
+use crate::log::{AppendBatch, Log, Names, Stage};
+use crate::partition_files;
+use crate::segment::Segment;
+
+/// How much of a log a flush covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// All that is written.
+    Everything,
+    /// All but the active segment.
+    ClosedSegments,
+}
+
+struct Plan {
+    segments: Vec<Rc<Segment>>,
+    active: Offset,
+    names: Names,
+    end: Offset,
+}
+
+impl Log {
+    /// Makes everything written so far durable and returns the durable end.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] when it fails; the log is offline then, and the sink was told.
+    /// [`LogError::Offline`] and [`LogError::Closed`] when it was before.
+    pub async fn flush(&self) -> Result<Offset, LogError> {
+        self.flush_reaching(Reach::Everything).await
+    }
+
+    /// Appends one batch and returns when it is on the disk: for logs whose owner waits for each
+    /// append, such as the metadata log. The sink gets its events all the same.
+    ///
+    /// # Errors
+    /// As [`Log::flush`]; [`LogError::Io`] with the operation `append` when the batch was refused.
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub async fn append_durable(&self, batch: AppendBatch) -> Result<Offset, LogError> {
+        let end = batch.last_offset.plus(1);
+        self.append(batch);
+        self.inner.idle.until(|| !self.is_writing()).await;
+        if self.written_end() < end {
+            self.check_open()?;
+            return Err(LogError::Io {
+                operation: "append",
+                path: self.inner.dir.to_path_buf(),
+                source: io::Error::from(io::ErrorKind::StorageFull),
+            });
+        }
+        self.flush().await
+    }
+
+    pub(crate) async fn flush_reaching(&self, reach: Reach) -> Result<Offset, LogError> {
+        let _turn = self.inner.flush_turn.take().await;
+        self.check_open()?;
+        self.flush_now(reach).await
+    }
+
+    fn check_open(&self) -> Result<(), LogError> {
+        match &self.inner.state.borrow().stage {
+            Stage::Open | Stage::Closing => Ok(()),
+            Stage::Closed => Err(LogError::Closed),
+            Stage::Offline(reason) => Err(LogError::Offline {
+                reason: Rc::clone(reason),
+            }),
+        }
+    }
+
+    /// Needs the flush turn.
+    async fn flush_now(&self, reach: Reach) -> Result<Offset, LogError> {
+        let plan = self.plan(reach);
+        for segment in &plan.segments {
+            let size = segment.size.get();
+            if segment.synced.get() < size {
+                let warm = segment
+                    .warm_now()
+                    .expect("a segment with unsynced bytes is warm");
+                let path = segment.path();
+                self.or_offline("fdatasync", &path, fs::sync_data(&warm.file).await)?;
+                segment.synced.set(size);
+            }
+            if segment.base < plan.active && !segment.indexes_saved.get() {
+                self.save_indexes(segment).await?;
+            }
+        }
+        self.sync_names(plan.names).await?;
+        let mut state = self.inner.state.borrow_mut();
+        state.durable_end = state.durable_end.max(plan.end);
+        Ok(state.durable_end)
+    }
+
+    fn plan(&self, reach: Reach) -> Plan {
+        let mut state = self.inner.state.borrow_mut();
+        // Names made while the flush runs are for the next one; if it fails, the log is offline.
+        let names = std::mem::replace(&mut state.names, Names::Synced);
+        let active = state.active().base;
+        let covered = |s: &&Rc<Segment>| match reach {
+            Reach::Everything => true,
+            Reach::ClosedSegments => s.base < active,
+        };
+        let needs = |s: &&Rc<Segment>| {
+            s.synced.get() < s.size.get() || (s.base < active && !s.indexes_saved.get())
+        };
+        Plan {
+            segments: state
+                .segments
+                .iter()
+                .filter(covered)
+                .filter(needs)
+                .cloned()
+                .collect(),
+            active,
+            names,
+            end: match reach {
+                Reach::Everything => state.written_end,
+                Reach::ClosedSegments => active,
+            },
+        }
+    }
+
+    /// Indexes can always be rebuilt: no room for them is no reason to stop (R9).
+    async fn save_indexes(&self, segment: &Segment) -> Result<(), LogError> {
+        match segment.save_indexes().await {
+            Err(error) if is_lack_of_room(&error) => {
+                tracing::warn!(log = %self.name(), base = %segment.base, %error, "no room for an index");
+                Ok(())
+            }
+            result => self.or_offline("write the indexes of", &segment.path(), result),
+        }
+    }
+
+    async fn sync_names(&self, names: Names) -> Result<(), LogError> {
+        let dir = &self.inner.dir;
+        match names {
+            Names::Synced => return Ok(()),
+            Names::FilesUnsynced => {}
+            Names::DirectoryUnsynced => {
+                if let Err((path, error)) = partition_files::sync(dir).await {
+                    self.or_offline("sync", &path, Err(error))?;
+                }
+            }
+        }
+        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        if names == Names::DirectoryUnsynced {
+            let parent = &self.inner.parent;
+            self.or_offline("sync", parent, fs::sync_dir(parent).await)?;
+        }
+        Ok(())
+    }
+
+    fn or_offline(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        result: io::Result<()>,
+    ) -> Result<(), LogError> {
+        result.map_err(|source| {
+            self.inner.go_offline(&source.to_string());
+            LogError::Io {
+                operation,
+                path: path.to_owned(),
+                source,
+            }
+        })
+    }
+
+    /// Writes what is queued, makes everything durable, writes the indexes and lets go of the files.
+    /// Appends that come later fail. Only after this came back well for every log of a log directory
+    /// may its clean marker be written (ST-8).
+    ///
+    /// # Errors
+    /// As [`Log::flush`]. The log must then be recovered when it is opened again.
+    pub async fn close(&self) -> Result<(), LogError> {
+        let _turn = self.stop_appends().await?;
+        self.flush_now(Reach::Everything).await?;
+        let active = Rc::clone(self.inner.state.borrow().active());
+        if !active.indexes_saved.get() {
+            self.save_indexes(&active).await?;
+        }
+        self.let_go();
+        Ok(())
+    }
+
+    /// Takes the partition's directory out of service: renames it to `<name>.<topic id>-delete`,
+    /// durably, and removes the files in the background. Plans that were made before can still be
+    /// read.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] when the rename fails; [`LogError::Closed`] when it was closed before. A log
+    /// that is offline can be deleted.
+    pub async fn delete(&self) -> Result<(), LogError> {
+        let _turn = match self.stop_appends().await {
+            Ok(turn) => turn,
+            Err(LogError::Offline { .. }) => self.inner.flush_turn.take().await,
+            Err(error) => return Err(error),
+        };
+        self.let_go();
+        let inner = &self.inner;
+        let unique = self.topic_id().unwrap_or(Uuid::ZERO);
+        let aside = inner.parent.join(inner.name.deleted(unique));
+        if fs::exists(&aside)
+            .await
+            .map_err(LogError::io("look for", &aside))?
+        {
+            fs::remove_dir_all(&aside)
+                .await
+                .map_err(LogError::io("remove", &aside))?;
+        }
+        fs::rename(&inner.dir, &aside)
+            .await
+            .map_err(LogError::io("rename", &inner.dir))?;
+        fs::sync_dir(&inner.parent)
+            .await
+            .map_err(LogError::io("sync", &inner.parent))?;
+        task::spawn(async move {
+            // What stays is removed at the next start.
+            if let Err(error) = fs::remove_dir_all(&aside).await {
+                tracing::warn!(path = %aside.display(), %error, "can not remove a deleted partition");
+            }
+        });
+        Ok(())
+    }
+
+    /// Refuses appends from now on, waits for those queued, and takes the flush turn.
+    async fn stop_appends(&self) -> Result<crate::turn::TurnGuard<'_>, LogError> {
+        self.check_open()?;
+        {
+            let mut state = self.inner.state.borrow_mut();
+            if state.stage == Stage::Closing {
+                return Err(LogError::Closed);
+            }
+            state.stage = Stage::Closing;
+        }
+        self.inner.idle.until(|| !self.is_writing()).await;
+        let turn = self.inner.flush_turn.take().await;
+        self.check_open()?;
+        Ok(turn)
+    }
+
+    fn let_go(&self) {
+        let mut state = self.inner.state.borrow_mut();
+        if state.stage == Stage::Closing {
+            state.stage = Stage::Closed;
+        }
+        state.tail.clear();
+        for segment in &state.segments {
+            segment.drop_memory();
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Both indexes of one segment and the rule by which they grow, the same for an append, a recovery
+//! and a rebuild: an entry before the first batch that begins more than `index.interval.bytes` after
+//! the last indexed one, as Kafka writes them.
+
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
+
+use crate::index::{IndexDamage, IndexEntry, OffsetIndex, absolute, relative};
+use crate::time_index::{TimeIndex, TimeIndexEntry};
+
+/// Where a batch lies and what the indexes need to know of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BatchMark {
+    pub(crate) position: u64,
+    pub(crate) bytes: u64,
+    pub(crate) base_offset: Offset,
+    pub(crate) last_offset: Offset,
+    pub(crate) max_timestamp: TimestampMs,
+    pub(crate) leader_epoch: LeaderEpoch,
+}
+
+impl BatchMark {
+    /// Byte after the batch.
+    pub(crate) fn end(&self) -> u64 {
+        self.position + self.bytes
+    }
+}
+
+/// The largest timestamp of a segment and the first batch that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MaxTimestamp {
+    pub(crate) timestamp: TimestampMs,
+    /// Last offset of that batch.
+    pub(crate) batch_last_offset: Offset,
+}
+
+/// The indexes of one segment in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Indexes {
+    base: Offset,
+    interval_bytes: u64,
+    pub(crate) offsets: OffsetIndex,
+    pub(crate) times: TimeIndex,
+    bytes_since_entry: u64,
+    max: Option<MaxTimestamp>,
+    end: Offset,
+    /// The files on disk, if any, say something else.
+    pub(crate) unsaved: bool,
+}
+
+impl Indexes {
+    /// Indexes of an empty segment.
+    pub(crate) fn new(base: Offset, interval_bytes: u64) -> Self {
+        Indexes {
+            base,
+            interval_bytes,
+            offsets: OffsetIndex::default(),
+            times: TimeIndex::default(),
+            bytes_since_entry: 0,
+            max: None,
+            end: base,
+            unsaved: true,
+        }
+    }
+
+    /// Indexes read from files. The batches from [`Indexes::resume_position`] on must be shown with
+    /// [`Indexes::on_resumed`] before anything else is asked.
+    pub(crate) fn from_files(
+        base: Offset,
+        interval_bytes: u64,
+        offsets: &[u8],
+        times: &[u8],
+        log_bytes: u64,
+    ) -> Result<Self, IndexDamage> {
+        let offsets = OffsetIndex::decode(offsets, log_bytes)?;
+        let times = TimeIndex::decode(times)?;
+        let max = times
+            .last()
+            .filter(|e| e.timestamp >= 0)
+            .map(|e| MaxTimestamp {
+                timestamp: TimestampMs(e.timestamp),
+                batch_last_offset: absolute(base, e.relative_offset),
+            });
+        let mut indexes = Indexes::new(base, interval_bytes);
+        indexes.offsets = offsets;
+        indexes.times = times;
+        indexes.max = max;
+        indexes.unsaved = false;
+        Ok(indexes)
+    }
+
+    /// Where the last indexed batch begins; 0 when none is.
+    pub(crate) fn resume_position(&self) -> u64 {
+        self.offsets
+            .last()
+            .map_or(0, |entry| u64::from(entry.position))
+    }
+
+    /// Shows a batch after [`Indexes::from_files`]; the first may be the one the last entry names.
+    pub(crate) fn on_resumed(&mut self, batch: &BatchMark) {
+        if self
+            .offsets
+            .last()
+            .is_some_and(|e| u64::from(e.position) == batch.position)
+        {
+            self.note(batch);
+            self.bytes_since_entry = batch.bytes;
+        } else {
+            self.on_batch(batch);
+        }
+    }
+
+    /// Shows the next batch of the segment.
+    pub(crate) fn on_batch(&mut self, batch: &BatchMark) {
+        self.note(batch);
+        if self.bytes_since_entry > self.interval_bytes
+            && let Some(relative_offset) = relative(self.base, batch.last_offset)
+            && let Ok(position) = u32::try_from(batch.position)
+        {
+            self.offsets.push(IndexEntry {
+                relative_offset,
+                position,
+            });
+            self.push_max();
+            self.bytes_since_entry = 0;
+            self.unsaved = true;
+        }
+        self.bytes_since_entry += batch.bytes;
+    }
+
+    /// Adds the last entry of the time index: the segment gets no more batches, or is being closed.
+    pub(crate) fn complete(&mut self) {
+        self.push_max();
+    }
+
+    fn note(&mut self, batch: &BatchMark) {
+        if batch.max_timestamp.0 >= 0
+            && self
+                .max
+                .is_none_or(|max| batch.max_timestamp > max.timestamp)
+        {
+            self.max = Some(MaxTimestamp {
+                timestamp: batch.max_timestamp,
+                batch_last_offset: batch.last_offset,
+            });
+        }
+        self.end = batch.last_offset.plus(1);
+    }
+
+    fn push_max(&mut self) {
+        if let Some(max) = self.max
+            && let Some(relative_offset) = relative(self.base, max.batch_last_offset)
+        {
+            let before = self.times.len();
+            let timestamp = max.timestamp.0;
+            self.times.push_if_later(TimeIndexEntry {
+                timestamp,
+                relative_offset,
+            });
+            self.unsaved |= self.times.len() != before;
+        }
+    }
+
+    /// Offset after the last batch; the base offset of an empty segment.
+    pub(crate) fn end(&self) -> Offset {
+        self.end
+    }
+
+    /// The largest timestamp, if any batch has one.
+    pub(crate) fn max_timestamp(&self) -> Option<MaxTimestamp> {
+        self.max
+    }
+
+    /// Start of a batch at or before the one that holds `offset`.
+    pub(crate) fn position_for(&self, offset: Offset) -> u64 {
+        match relative(self.base, offset) {
+            Some(relative) => u64::from(self.offsets.position_at_or_before(relative)),
+            None if offset < self.base => 0,
+            None => self.resume_position(),
+        }
+    }
+
+    /// Start of a batch at or before the first one with a timestamp of at least `timestamp`.
+    pub(crate) fn position_for_timestamp(&self, timestamp: TimestampMs) -> u64 {
+        self.times.at_or_before(timestamp.0).map_or(0, |entry| {
+            u64::from(self.offsets.position_at_or_before(entry.relative_offset))
+        })
+    }
+
+    /// Start of the last indexed batch that begins at or before `position` and ends below `up_to`.
+    pub(crate) fn batch_start_within(&self, position: u64, up_to: Offset) -> u64 {
+        let relative_end = u64::try_from(up_to.0.saturating_sub(self.base.0)).unwrap_or(0);
+        u64::from(self.offsets.batch_start_within(position, relative_end))
+    }
+
+    /// True when a further entry might not fit files of `segment_index_bytes`.
+    pub(crate) fn is_full(&self, segment_index_bytes: u32) -> bool {
+        let room = segment_index_bytes as usize;
+        self.offsets.len() >= room / crate::index::INDEX_ENTRY_BYTES
+            // One time entry is kept free for `complete`.
+            || self.times.len() + 1 >= room / crate::time_index::TIME_INDEX_ENTRY_BYTES
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.offsets.heap_bytes() + self.times.heap_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BatchMark, Indexes};
+    use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
+
+    fn marks(count: i64) -> Vec<BatchMark> {
+        (0..count)
+            .map(|i| BatchMark {
+                position: i as u64 * 1_000,
+                bytes: 1_000,
+                base_offset: Offset(100 + i * 10),
+                last_offset: Offset(109 + i * 10),
+                max_timestamp: TimestampMs([5, 3, 9, 9, 7][(i % 5) as usize] + i),
+                leader_epoch: LeaderEpoch(0),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_entry_per_interval_as_kafka_writes_them() {
+        let mut indexes = Indexes::new(Offset(100), 4_096);
+        for mark in marks(12) {
+            indexes.on_batch(&mark);
+        }
+        // Batch 5 is the first with more than 4,096 bytes before it, batch 10 the next.
+        assert_eq!(indexes.offsets.len(), 2);
+        assert_eq!(indexes.position_for(Offset(158)), 0);
+        assert_eq!(indexes.position_for(Offset(159)), 5_000);
+        assert_eq!(indexes.position_for(Offset(219)), 10_000);
+        assert_eq!(indexes.position_for(Offset(i64::MAX)), 10_000);
+        assert_eq!(indexes.end(), Offset(220));
+    }
+
+    #[test]
+    fn st_9_reading_files_back_and_resuming_gives_the_same_indexes() {
+        let all = marks(40);
+        for written in 0..all.len() {
+            let mut straight = Indexes::new(Offset(100), 4_096);
+            all.iter().for_each(|mark| straight.on_batch(mark));
+            let mut first = Indexes::new(Offset(100), 4_096);
+            all[..written].iter().for_each(|mark| first.on_batch(mark));
+            let log_bytes = written as u64 * 1_000;
+            let mut resumed = Indexes::from_files(
+                Offset(100),
+                4_096,
+                &first.offsets.encode(),
+                &first.times.encode(),
+                log_bytes,
+            )
+            .expect("valid");
+            let from = (resumed.resume_position() / 1_000) as usize;
+            all[from..].iter().for_each(|mark| resumed.on_resumed(mark));
+            assert_eq!(resumed.offsets.encode(), straight.offsets.encode());
+            assert_eq!(resumed.times.encode(), straight.times.encode());
+            assert_eq!(resumed.max_timestamp(), straight.max_timestamp());
+        }
+    }
+}

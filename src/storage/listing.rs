@@ -1,0 +1,49 @@
+//! What is in a partition directory, told by names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use thalweg_reactor::fs;
+use thalweg_types::Offset;
+
+use crate::error::LogError;
+use crate::name::{FileKind, file_kind};
+
+/// The files of a partition directory that matter.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// Base offsets of segments and the lengths of their `.log` files.
+    pub(crate) logs: BTreeMap<Offset, u64>,
+    /// Files to remove: of interrupted operations, and indexes without a log (ST-9, ST-14).
+    pub(crate) leftovers: Vec<String>,
+    /// A compaction that another broker has not finished.
+    pub(crate) swap: Option<String>,
+}
+
+pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
+    let entries = fs::list_dir(dir).await.map_err(LogError::io("list", dir))?;
+    let mut listing = Listing::default();
+    let mut indexes: BTreeSet<(Offset, String)> = BTreeSet::new();
+    for entry in entries.iter().filter(|entry| !entry.meta.is_dir) {
+        // Names of ours are ASCII; anything else is left alone.
+        let Some(name) = entry.name.to_str() else {
+            continue;
+        };
+        match file_kind(name) {
+            FileKind::Log(base) => {
+                listing.logs.insert(base, entry.meta.len);
+            }
+            FileKind::Index(base) | FileKind::TimeIndex(base) | FileKind::TxnIndex(base) => {
+                indexes.insert((base, name.to_owned()));
+            }
+            FileKind::Leftover => listing.leftovers.push(name.to_owned()),
+            FileKind::Swap => listing.swap = Some(name.to_owned()),
+            FileKind::Snapshot(_) | FileKind::Other => {}
+        }
+    }
+    let orphans = indexes
+        .into_iter()
+        .filter(|(base, _)| !listing.logs.contains_key(base));
+    listing.leftovers.extend(orphans.map(|(_, name)| name));
+    Ok(listing)
+}

@@ -1,0 +1,368 @@
+//! One log: its public face, its three ends, and the state that its parts share.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_reactor::fs;
+use thalweg_replica::EpochCache;
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
+
+use crate::error::{AppendError, LogError, ReadError};
+use crate::indexes::MaxTimestamp;
+use crate::name::PartitionName;
+use crate::options::{LogOptions, Opening};
+use crate::partition_files;
+use crate::recovery::{self, RecoveryReport};
+use crate::segment::Segment;
+use crate::tail::Tail;
+use crate::timestamp::TimestampHit;
+use crate::turn::{Turn, Waiters};
+
+/// One batch to append: exactly one, validated, with its offsets and leader epoch assigned.
+#[derive(Clone, Debug)]
+pub struct AppendBatch {
+    /// The batch as it goes to the disk.
+    pub bytes: Bytes,
+    /// Offset of its first record; not below the log's assigned end.
+    pub base_offset: Offset,
+    /// Offset of its last record.
+    pub last_offset: Offset,
+    /// Its largest timestamp; -1 when it has none.
+    pub max_timestamp: TimestampMs,
+    /// Offset of the first record that has it.
+    pub offset_of_max_timestamp: Offset,
+    /// Its leader epoch.
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// What a log tells its owner, in order. Called on the log's own thread, never from inside of a call
+/// to [`Log`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogEvent {
+    /// Everything below `end` is in the page cache and readable.
+    Written {
+        /// The new written end.
+        end: Offset,
+    },
+    /// Everything from `from` on that was appended and not reported as written is gone, and the
+    /// assigned end is `from` again.
+    Failed {
+        /// The written end.
+        from: Offset,
+        /// Why.
+        error: AppendError,
+    },
+}
+
+/// Where a log's events go.
+pub type LogSink = Rc<dyn Fn(LogEvent)>;
+
+/// An open log. Clones are the same log; it stays on the thread that opened it.
+///
+/// A log has three ends: *assigned* (appended), *written* (in the page cache: readable), *durable*
+/// (on the disk). Order of calls: [`Log::create`] or [`Log::open`]; then any; at last one of
+/// [`Log::close`] and [`Log::delete`].
+#[derive(Clone)]
+pub struct Log {
+    pub(crate) inner: Rc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) name: PartitionName,
+    pub(crate) parent: PathBuf,
+    pub(crate) dir: Rc<Path>,
+    pub(crate) sink: LogSink,
+    /// One flush, close or delete at a time.
+    pub(crate) flush_turn: Turn,
+    /// Woken when the writer task ends.
+    pub(crate) idle: Waiters,
+    pub(crate) state: RefCell<State>,
+}
+
+/// Whether a log takes appends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Open,
+    /// What is queued is still written.
+    Closing,
+    Closed,
+    Offline(Rc<str>),
+}
+
+/// Directory entries that may not be on the disk yet (R4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Names {
+    Synced,
+    /// Segments were created.
+    FilesUnsynced,
+    /// The partition directory itself is new.
+    DirectoryUnsynced,
+}
+
+pub(crate) struct State {
+    pub(crate) options: LogOptions,
+    pub(crate) topic_id: Option<TopicId>,
+    /// By base offset; never empty. The last one is the active segment.
+    pub(crate) segments: Vec<Rc<Segment>>,
+    pub(crate) start: Offset,
+    pub(crate) assigned_end: Offset,
+    pub(crate) written_end: Offset,
+    pub(crate) durable_end: Offset,
+    pub(crate) pending: VecDeque<AppendBatch>,
+    pub(crate) pending_bytes: usize,
+    pub(crate) writing: bool,
+    pub(crate) stage: Stage,
+    pub(crate) tail: Tail,
+    pub(crate) names: Names,
+    /// The record with the largest timestamp among the batches appended since the log was opened,
+    /// with the batch that holds it: saves a read where it is the answer.
+    pub(crate) max_timestamp_hint: Option<(MaxTimestamp, TimestampHit)>,
+}
+
+impl State {
+    /// State of a log with these segments, nothing pending.
+    pub(crate) fn new(
+        options: LogOptions,
+        topic_id: Option<TopicId>,
+        segments: Vec<Rc<Segment>>,
+        start: Offset,
+        end: Offset,
+    ) -> Self {
+        State {
+            options,
+            topic_id,
+            segments,
+            start,
+            assigned_end: end,
+            written_end: end,
+            durable_end: start,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            writing: false,
+            stage: Stage::Open,
+            tail: Tail::default(),
+            names: Names::Synced,
+            max_timestamp_hint: None,
+        }
+    }
+
+    pub(crate) fn active(&self) -> &Rc<Segment> {
+        self.segments
+            .last()
+            .expect("a log has at least one segment")
+    }
+
+    /// Index of the segment that would hold `offset`.
+    pub(crate) fn segment_for(&self, offset: Offset) -> usize {
+        self.segments
+            .partition_point(|s| s.base <= offset)
+            .saturating_sub(1)
+    }
+
+    /// End of the segment at `index`: the next one's base, or what is written.
+    pub(crate) fn segment_end(&self, index: usize) -> Offset {
+        self.segments
+            .get(index + 1)
+            .map_or(self.written_end, |next| next.base)
+    }
+
+    pub(crate) fn check_readable(&self) -> Result<(), ReadError> {
+        match &self.stage {
+            Stage::Open | Stage::Closing => Ok(()),
+            Stage::Closed => Err(ReadError::Closed),
+            Stage::Offline(reason) => Err(ReadError::Offline {
+                reason: Rc::clone(reason),
+            }),
+        }
+    }
+}
+
+impl Log {
+    /// Makes the directory of a new partition in `parent` and opens the log, empty, starting at 0.
+    ///
+    /// The directory is durable after the first [`Log::flush`]; until then a crash may lose it whole
+    /// (ST-15).
+    ///
+    /// # Errors
+    /// [`LogError::Io`], also when the directory exists.
+    pub async fn create(
+        parent: &Path,
+        name: PartitionName,
+        topic_id: TopicId,
+        options: LogOptions,
+        sink: LogSink,
+    ) -> Result<Log, LogError> {
+        let dir: Rc<Path> = parent.join(name.to_string()).into();
+        fs::create_dir(&dir)
+            .await
+            .map_err(LogError::io("create", &dir))?;
+        partition_files::create(&dir, topic_id).await?;
+        let interval = u64::from(options.index_interval_bytes);
+        let segment = Segment::create(&dir, Offset::ZERO, interval)
+            .await
+            .map_err(LogError::io("create a segment in", &dir))?;
+        let mut state = State::new(
+            options,
+            Some(topic_id),
+            vec![segment],
+            Offset::ZERO,
+            Offset::ZERO,
+        );
+        state.names = Names::DirectoryUnsynced;
+        Ok(Log::of(parent, name, dir, state, sink))
+    }
+
+    /// Opens the log of an existing partition directory in `parent`, after recovering what
+    /// `opening` asks for.
+    ///
+    /// # Errors
+    /// [`LogError::DamagedBelowRecoveryPoint`] and [`LogError::UnfinishedCompaction`] leave the
+    /// directory as it is; [`LogError::Io`] says what the system refused.
+    pub async fn open(
+        parent: &Path,
+        name: PartitionName,
+        options: LogOptions,
+        opening: impl Into<Opening>,
+        sink: LogSink,
+    ) -> Result<(Log, RecoveryReport), LogError> {
+        let dir: Rc<Path> = parent.join(name.to_string()).into();
+        let (state, report) = recovery::recover(&dir, options, opening.into()).await?;
+        Ok((Log::of(parent, name, dir, state, sink), report))
+    }
+
+    fn of(parent: &Path, name: PartitionName, dir: Rc<Path>, state: State, sink: LogSink) -> Log {
+        Log {
+            inner: Rc::new(Inner {
+                name,
+                parent: parent.to_owned(),
+                dir,
+                sink,
+                flush_turn: Turn::default(),
+                idle: Waiters::default(),
+                state: RefCell::new(state),
+            }),
+        }
+    }
+
+    /// Topic and partition.
+    #[must_use]
+    pub fn name(&self) -> &PartitionName {
+        &self.inner.name
+    }
+
+    /// The partition's directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Id in `partition.metadata`; `None` when the file is missing or can not be read, then
+    /// [`Log::store_topic_id`] makes it anew.
+    #[must_use]
+    pub fn topic_id(&self) -> Option<TopicId> {
+        self.inner.state.borrow().topic_id
+    }
+
+    /// First offset that is served.
+    #[must_use]
+    pub fn start_offset(&self) -> Offset {
+        self.inner.state.borrow().start
+    }
+
+    /// Offset after everything appended.
+    #[must_use]
+    pub fn assigned_end(&self) -> Offset {
+        self.inner.state.borrow().assigned_end
+    }
+
+    /// Offset after everything written: the log end offset.
+    #[must_use]
+    pub fn written_end(&self) -> Offset {
+        self.inner.state.borrow().written_end
+    }
+
+    /// Offset after everything known to be on the disk: the recovery point.
+    #[must_use]
+    pub fn durable_end(&self) -> Offset {
+        self.inner.state.borrow().durable_end
+    }
+
+    /// Bytes appended and not yet written. Appenders hold back above
+    /// [`thalweg_types::limits::LOG_PENDING_BYTES_MAX`].
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.inner.state.borrow().pending_bytes
+    }
+
+    /// Bytes written and not yet fdatasynced.
+    #[must_use]
+    pub fn unflushed_bytes(&self) -> u64 {
+        let state = self.inner.state.borrow();
+        state
+            .segments
+            .iter()
+            .map(|s| s.size.get() - s.synced.get())
+            .sum()
+    }
+
+    /// Bytes of batches in all segments.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.inner
+            .state
+            .borrow()
+            .segments
+            .iter()
+            .map(|s| s.size.get())
+            .sum()
+    }
+
+    /// Number of segments, the active one included.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.inner.state.borrow().segments.len()
+    }
+
+    /// Obeys other properties from the next append on.
+    pub fn set_options(&self, options: LogOptions) {
+        self.inner.state.borrow_mut().options = options;
+    }
+
+    /// Writes `partition.metadata` durably.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn store_topic_id(&self, topic_id: TopicId) -> Result<(), LogError> {
+        partition_files::store_topic_id(&self.inner.dir, topic_id).await?;
+        self.inner.state.borrow_mut().topic_id = Some(topic_id);
+        Ok(())
+    }
+
+    /// Writes `leader-epoch-checkpoint` durably: each epoch and where it begins, ascending. Do so
+    /// before the first append of a new epoch.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn store_epochs(&self, epochs: &EpochCache) -> Result<(), LogError> {
+        partition_files::store_epochs(&self.inner.dir, epochs).await
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.inner.state.borrow();
+        f.debug_struct("Log")
+            .field("name", &self.inner.name)
+            .field("start", &state.start)
+            .field("assigned_end", &state.assigned_end)
+            .field("written_end", &state.written_end)
+            .field("durable_end", &state.durable_end)
+            .field("segments", &state.segments.len())
+            .field("stage", &state.stage)
+            .finish_non_exhaustive()
+    }
+}

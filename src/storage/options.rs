@@ -1,0 +1,114 @@
+//! What a log is told about itself from outside: its topic's properties and how it was stopped.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use thalweg_types::Offset;
+
+use crate::cache::SegmentCache;
+use crate::name::PartitionName;
+
+/// The properties that a log obeys. The defaults are Kafka's.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// `segment.bytes`: a segment gets no batch that would make it larger.
+    pub segment_bytes: u32,
+    /// `segment.ms`: largest distance between the timestamps of a segment's first batch and a further
+    /// one.
+    pub segment_ms: i64,
+    /// `segment.jitter.ms`: up to this much is taken off `segment.ms`, so that many logs do not roll
+    /// at once.
+    pub segment_jitter_ms: i64,
+    /// `index.interval.bytes`: bytes of batches per index entry.
+    pub index_interval_bytes: u32,
+    /// `segment.index.bytes`: largest size of each index file; a full one rolls the segment.
+    pub segment_index_bytes: u32,
+    /// Closed segments in memory; give the logs of one shard clones of one cache.
+    pub cache: SegmentCache,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        const WEEK_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
+        LogOptions {
+            segment_bytes: 1024 * 1024 * 1024,
+            segment_ms: WEEK_MS,
+            segment_jitter_ms: 0,
+            index_interval_bytes: 4 * 1024,
+            segment_index_bytes: 10 * 1024 * 1024,
+            cache: SegmentCache::new(),
+        }
+    }
+}
+
+impl LogOptions {
+    /// `segment.ms` less this segment's own jitter, which is the same after a restart.
+    pub(crate) fn roll_after_ms(&self, name: &PartitionName, base: Offset) -> i64 {
+        let span = self.segment_jitter_ms.min(self.segment_ms).max(0);
+        if span == 0 {
+            return self.segment_ms;
+        }
+        let mut hasher = DefaultHasher::new();
+        (name, base).hash(&mut hasher);
+        let jitter = (hasher.finish() >> 1) as i64 % span;
+        self.segment_ms - jitter
+    }
+}
+
+/// How the broker that wrote a log was stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recovery {
+    /// The clean marker was there: everything is on the disk and valid, nothing is scanned (ST-6).
+    AfterCleanStop,
+    /// It was not: segments from the recovery point on are scanned (ST-5).
+    AfterCrash {
+        /// Everything below was fdatasynced; 0 when not known (R5).
+        recovery_point: Offset,
+    },
+}
+
+/// What is known of a log before it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// How it was stopped.
+    pub recovery: Recovery,
+    /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
+    /// of the log empties the log (ST-13).
+    pub log_start: Option<Offset>,
+}
+
+impl From<Recovery> for Opening {
+    fn from(recovery: Recovery) -> Self {
+        Opening {
+            recovery,
+            log_start: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LogOptions;
+    use crate::name::PartitionName;
+    use thalweg_types::Offset;
+
+    #[test]
+    fn rp_100_jitter_shortens_and_is_stable() {
+        let options = LogOptions {
+            segment_ms: 1_000,
+            segment_jitter_ms: 300,
+            ..LogOptions::default()
+        };
+        let name = PartitionName::new("t", 0);
+        let ages: Vec<i64> = (0..100)
+            .map(|base| options.roll_after_ms(&name, Offset(base)))
+            .collect();
+        assert!(ages.iter().all(|ms| (701..=1_000).contains(ms)), "{ages:?}");
+        assert!(ages.iter().any(|ms| *ms != ages[0]));
+        assert_eq!(ages[7], options.roll_after_ms(&name, Offset(7)));
+        let none = LogOptions {
+            segment_ms: 1_000,
+            ..LogOptions::default()
+        };
+        assert_eq!(none.roll_after_ms(&name, Offset(7)), 1_000);
+    }
+}

@@ -1,0 +1,525 @@
+//! Opening a log: what is on the disk is listed, checked as far as the way it was stopped demands,
+//! cut back to its last valid batch, and made into the state of an open log.
+//!
+//! After a clean stop only the end of the last segment is looked at. After a crash every byte from
+//! the segment of the recovery point on is checksummed (ST-5): what is not valid at or above the
+//! recovery point is a torn tail and is cut, with all later segments, so that no log has a hole; what
+//! is not valid below it is damage, and then nothing is changed (R7).
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use thalweg_reactor::fs::{self, File, OpenMode};
+use thalweg_replica::{EpochCache, EpochEntry};
+use thalweg_types::{LeaderEpoch, Offset, TopicId};
+
+use crate::error::LogError;
+use crate::indexes::Indexes;
+use crate::listing::{Listing, list};
+use crate::log::{Names, State};
+use crate::name::{index_path, log_path, time_index_path, txn_index_path};
+use crate::options::{LogOptions, Opening, Recovery};
+use crate::partition_files;
+use crate::scan::{BadBatch, BatchScan, Check, Step};
+use crate::segment::{Segment, load_indexes};
+
+/// What opening a log found and did.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// Segments of the opened log.
+    pub segments: usize,
+    /// Segments whose every byte was checked.
+    pub segments_scanned: usize,
+    /// Valid batches seen in them.
+    pub batches_scanned: u64,
+    /// Bytes read for it.
+    pub bytes_scanned: u64,
+    /// The torn tail that was cut off, if there was one.
+    pub cut: Option<TailCut>,
+    /// Segments behind the cut that were removed.
+    pub segments_removed: usize,
+    /// Bytes that the cut and the removed segments had.
+    pub bytes_removed: u64,
+    /// Index files that were written anew because they were missing or wrong.
+    pub indexes_rebuilt: usize,
+    /// Files of interrupted operations, and indexes without a log, that were removed.
+    pub leftovers_removed: usize,
+    /// The recovery point lay above the end of the log: it was not believed (ST-12).
+    pub recovery_point_ahead: bool,
+    /// The log start checkpoint lay above the end of the log: the log was emptied (ST-13).
+    pub log_start_ahead: bool,
+    /// The leader epochs were rebuilt from the batches (ST-11).
+    pub epochs_rebuilt: bool,
+    /// The leader epochs of the log, cut to its range. Their keeper takes them from here.
+    pub epochs: EpochCache,
+}
+
+/// Where and why a log was cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TailCut {
+    /// The segment's `.log` file.
+    pub path: PathBuf,
+    /// Its length now.
+    pub position: u64,
+    /// End of the log now.
+    pub offset: Offset,
+    /// Why what stood there is no batch.
+    pub reason: BadBatch,
+}
+
+/// Recovers the log in `dir`.
+pub(crate) async fn recover(
+    dir: &Rc<Path>,
+    options: LogOptions,
+    opening: Opening,
+) -> Result<(State, RecoveryReport), LogError> {
+    let topic_id = partition_files::load_topic_id(dir).await?;
+    let stored_epochs = partition_files::load_epochs(dir).await?;
+    let listing = list(dir).await?;
+    let mut work = Work {
+        dir: Rc::clone(dir),
+        interval_bytes: u64::from(options.index_interval_bytes),
+        segments: Vec::with_capacity(listing.logs.len()),
+        recovery_point: None,
+        end: Offset::ZERO,
+        seen_epochs: Vec::new(),
+        names_changed: false,
+        report: RecoveryReport::default(),
+    };
+    if let Some(swap) = &listing.swap {
+        return Err(LogError::UnfinishedCompaction {
+            path: dir.join(swap),
+        });
+    }
+    work.list_segments(&listing);
+    if !work.segments.is_empty() {
+        match opening.recovery {
+            Recovery::AfterCleanStop => work.open_clean().await?,
+            Recovery::AfterCrash { recovery_point } => work.scan_from(recovery_point).await?,
+        }
+    }
+    work.remove_leftovers(&listing).await?;
+    work.apply_log_start(opening.log_start).await?;
+    work.finish(options, topic_id, stored_epochs, opening).await
+}
+
+struct Work {
+    dir: Rc<Path>,
+    interval_bytes: u64,
+    segments: Vec<Rc<Segment>>,
+    /// Known only after a crash.
+    recovery_point: Option<Offset>,
+    /// Offset after the last batch.
+    end: Offset,
+    /// Epochs of scanned batches and where each begins.
+    seen_epochs: Vec<EpochEntry>,
+    names_changed: bool,
+    report: RecoveryReport,
+}
+
+impl Work {
+    fn list_segments(&mut self, listing: &Listing) {
+        for (base, bytes) in &listing.logs {
+            self.segments
+                .push(Segment::cold(&self.dir, *base, self.interval_bytes, *bytes));
+        }
+    }
+
+    /// No scan: the end of the last segment is found by its index, and everything must be whole.
+    async fn open_clean(&mut self) -> Result<(), LogError> {
+        let Some(active) = self.segments.last().cloned() else {
+            return Ok(());
+        };
+        let path = active.path();
+        let file = self.open_log(&path).await?;
+        let loaded = load_indexes(
+            &self.dir,
+            active.base,
+            &file,
+            active.size.get(),
+            self.interval_bytes,
+        )
+        .await
+        .map_err(|error| LogError::Io {
+            operation: "read the indexes of",
+            path: path.clone(),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        if let Some((position, reason)) = loaded.bad {
+            let offset = loaded.indexes.end();
+            // All of the log was on the disk: the recovery point lies somewhere above.
+            let above = Offset(offset.0.saturating_add(1));
+            return Err(damaged(path, position, offset, above, reason));
+        }
+        if let Some(damage) = loaded.damage {
+            tracing::warn!(path = %path.display(), %damage, "rebuilt an index from its log");
+            self.report.indexes_rebuilt += 1;
+        }
+        self.end = loaded.indexes.end();
+        active.set_warm(file, loaded.indexes);
+        Ok(())
+    }
+
+    /// Checks every byte from the segment that holds `recovery_point` on, and cuts the torn tail.
+    async fn scan_from(&mut self, recovery_point: Offset) -> Result<(), LogError> {
+        self.recovery_point = Some(recovery_point);
+        let first = self
+            .segments
+            .partition_point(|s| s.base <= recovery_point)
+            .saturating_sub(1);
+        self.end = self
+            .segments
+            .get(first)
+            .map_or(Offset::ZERO, |segment| segment.base);
+        let mut epoch = LeaderEpoch::NONE;
+        let mut index = first;
+        while let Some(segment) = self.segments.get(index).cloned() {
+            let scanned = self.scan_segment(&segment, epoch).await?;
+            epoch = scanned.epoch;
+            self.end = scanned.end;
+            if let Some((position, reason)) = scanned.bad {
+                let path = segment.path();
+                if self.end < recovery_point {
+                    return Err(damaged(path, position, self.end, recovery_point, reason));
+                }
+                self.cut(&segment, &scanned.file, position, reason).await?;
+                self.remove_segments_after(index).await?;
+            }
+            segment.set_warm(scanned.file, scanned.indexes);
+            if index + 1 < self.segments.len() {
+                self.close_scanned(&segment).await?;
+            }
+            index += 1;
+        }
+        if self.end < recovery_point {
+            self.distrust_recovery_point(first, recovery_point).await?;
+        }
+        Ok(())
+    }
+
+    async fn scan_segment(
+        &mut self,
+        segment: &Segment,
+        epoch: LeaderEpoch,
+    ) -> Result<Scanned, LogError> {
+        let path = segment.path();
+        let file = self.open_log(&path).await?;
+        let size = segment.size.get();
+        let mut indexes = Indexes::new(segment.base, self.interval_bytes);
+        let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, 0, size)
+            .after(self.end, epoch);
+        let mut first_timestamp = None;
+        let bad = loop {
+            match scan.next().await.map_err(LogError::io("read", &path))? {
+                Step::Batch(mark, _) => {
+                    first_timestamp = first_timestamp.or(Some(mark.max_timestamp));
+                    indexes.on_batch(&mark);
+                    self.note_epoch(mark.leader_epoch, mark.base_offset);
+                    self.report.batches_scanned += 1;
+                }
+                Step::End => break None,
+                Step::Bad(reason) => break Some((scan.position(), reason)),
+            }
+        };
+        segment.set_first_timestamp(first_timestamp);
+        self.report.segments_scanned += 1;
+        self.report.bytes_scanned += scan.position();
+        Ok(Scanned {
+            file,
+            indexes,
+            bad,
+            end: scan.next_offset(),
+            epoch: scan.epoch(),
+        })
+    }
+
+    /// A later segment follows: this one is made durable, with its indexes, and leaves memory.
+    async fn close_scanned(&mut self, segment: &Segment) -> Result<(), LogError> {
+        let path = segment.path();
+        if let Some(warm) = segment.warm_now() {
+            fs::sync_data(&warm.file)
+                .await
+                .map_err(LogError::io("fdatasync", &path))?;
+        }
+        segment
+            .save_indexes()
+            .await
+            .map_err(LogError::io("write the indexes of", &path))?;
+        segment.drop_memory();
+        Ok(())
+    }
+
+    /// Cuts what is not valid off the file, durably.
+    async fn cut(
+        &mut self,
+        segment: &Segment,
+        file: &File,
+        position: u64,
+        reason: BadBatch,
+    ) -> Result<(), LogError> {
+        let path = segment.path();
+        self.report.bytes_removed += segment.size.get() - position;
+        fs::truncate(file, position)
+            .await
+            .map_err(LogError::io("truncate", &path))?;
+        fs::sync_all(file)
+            .await
+            .map_err(LogError::io("fsync", &path))?;
+        segment.size.set(position);
+        segment.synced.set(position);
+        tracing::warn!(
+            path = %path.display(), position, end = %self.end, %reason,
+            "cut a torn tail off after an unclean stop"
+        );
+        self.report.cut = Some(TailCut {
+            path,
+            position,
+            offset: self.end,
+            reason,
+        });
+        Ok(())
+    }
+
+    /// Removes all segments behind the one at `index`, the last first, so that a crash in between
+    /// leaves no hole.
+    async fn remove_segments_after(&mut self, index: usize) -> Result<(), LogError> {
+        while self.segments.len() > index + 1 {
+            let Some(segment) = self.segments.pop() else {
+                break;
+            };
+            let path = segment.path();
+            tracing::warn!(path = %path.display(), "removing a segment behind the torn tail");
+            self.remove_segment(segment.base).await?;
+            self.report.segments_removed += 1;
+            self.report.bytes_removed += segment.size.get();
+        }
+        Ok(())
+    }
+
+    async fn remove_segment(&mut self, base: Offset) -> Result<(), LogError> {
+        for path in [
+            log_path(&self.dir, base),
+            index_path(&self.dir, base),
+            time_index_path(&self.dir, base),
+            txn_index_path(&self.dir, base),
+        ] {
+            match fs::unlink(&path).await {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                result => result.map_err(LogError::io("remove", &path))?,
+            }
+        }
+        self.names_changed = true;
+        Ok(())
+    }
+
+    /// A recovery point above a log that is valid to its end is of no use (ST-12): everything that was
+    /// not scanned yet is scanned, and must be valid.
+    async fn distrust_recovery_point(
+        &mut self,
+        first: usize,
+        recovery_point: Offset,
+    ) -> Result<(), LogError> {
+        tracing::warn!(
+            dir = %self.dir.display(), %recovery_point, end = %self.end,
+            "the recovery point is above the end of the log; checking all of it"
+        );
+        self.report.recovery_point_ahead = true;
+        let end = std::mem::replace(&mut self.end, Offset::ZERO);
+        let mut epoch = LeaderEpoch::NONE;
+        for index in 0..first {
+            let segment = Rc::clone(&self.segments[index]);
+            let scanned = self.scan_segment(&segment, epoch).await?;
+            epoch = scanned.epoch;
+            self.end = scanned.end;
+            if let Some((position, reason)) = scanned.bad {
+                return Err(damaged(
+                    segment.path(),
+                    position,
+                    self.end,
+                    recovery_point,
+                    reason,
+                ));
+            }
+        }
+        self.end = end;
+        Ok(())
+    }
+
+    async fn remove_leftovers(&mut self, listing: &Listing) -> Result<(), LogError> {
+        for name in &listing.leftovers {
+            let path = self.dir.join(name);
+            tracing::info!(path = %path.display(), "removing a left-over file");
+            fs::unlink(&path)
+                .await
+                .map_err(LogError::io("remove", &path))?;
+            self.report.leftovers_removed += 1;
+            self.names_changed = true;
+        }
+        Ok(())
+    }
+
+    /// Gives an empty log its first segment, and empties a log whose segments are all below its start
+    /// (ST-13).
+    async fn apply_log_start(&mut self, log_start: Option<Offset>) -> Result<(), LogError> {
+        let start = log_start.unwrap_or_default();
+        if !self.segments.is_empty() && start > self.end {
+            tracing::warn!(
+                dir = %self.dir.display(), %start, end = %self.end,
+                "the log ends below its start: emptying it"
+            );
+            self.report.log_start_ahead = true;
+            while let Some(segment) = self.segments.pop() {
+                self.remove_segment(segment.base).await?;
+            }
+        }
+        if self.segments.is_empty() {
+            let segment = Segment::create(&self.dir, start, self.interval_bytes)
+                .await
+                .map_err(LogError::io("create a segment in", &self.dir))?;
+            self.segments.push(segment);
+            self.end = start;
+            self.names_changed = true;
+        }
+        Ok(())
+    }
+
+    async fn finish(
+        mut self,
+        options: LogOptions,
+        topic_id: Option<TopicId>,
+        stored_epochs: Option<Vec<EpochEntry>>,
+        opening: Opening,
+    ) -> Result<(State, RecoveryReport), LogError> {
+        if self.names_changed {
+            fs::sync_dir(&self.dir)
+                .await
+                .map_err(LogError::io("sync", &self.dir))?;
+        }
+        let first = self
+            .segments
+            .first()
+            .map_or(Offset::ZERO, |segment| segment.base);
+        let start = opening.log_start.unwrap_or(first).max(first);
+        self.report.epochs = self.epochs(stored_epochs, start).await?;
+        self.load_first_timestamp().await?;
+        self.report.segments = self.segments.len();
+        let mut state = State::new(options, topic_id, self.segments, start, self.end);
+        state.durable_end = match self.recovery_point {
+            None => self.end,
+            Some(recovery_point) => recovery_point.clamp(start, self.end),
+        };
+        if self.recovery_point.is_some() {
+            // What was above the recovery point may be in the page cache only.
+            state.names = Names::DirectoryUnsynced;
+            state.active().synced.set(0);
+        }
+        Ok((state, self.report))
+    }
+
+    /// The active segment rolls by the timestamp of its first batch.
+    async fn load_first_timestamp(&self) -> Result<(), LogError> {
+        let Some(active) = self.segments.last() else {
+            return Ok(());
+        };
+        let Some(warm) = active.warm_now() else {
+            return Ok(());
+        };
+        let size = active.size.get();
+        let mut scan = BatchScan::new(warm.file, Check::Headers, active.base, 0, size);
+        let first = scan
+            .next()
+            .await
+            .map_err(LogError::io("read", active.path()))?;
+        if let Step::Batch(mark, _) = first {
+            active.set_first_timestamp(Some(mark.max_timestamp));
+        }
+        Ok(())
+    }
+
+    fn note_epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
+        if epoch.0 >= 0
+            && self
+                .seen_epochs
+                .last()
+                .is_none_or(|last| epoch > last.epoch)
+        {
+            self.seen_epochs.push(EpochEntry { epoch, start });
+        }
+    }
+
+    /// The epochs of the file, with what the scan saw; all from batches where there is no file to
+    /// believe (ST-11).
+    async fn epochs(
+        &mut self,
+        stored: Option<Vec<EpochEntry>>,
+        start: Offset,
+    ) -> Result<EpochCache, LogError> {
+        let entries = match stored {
+            Some(entries) => entries,
+            None => {
+                self.report.epochs_rebuilt = true;
+                self.seen_epochs.clear();
+                for segment in self.segments.clone() {
+                    self.walk_epochs(&segment).await?;
+                }
+                std::mem::take(&mut self.seen_epochs)
+            }
+        };
+        let mut cache = EpochCache::restore(&entries, start, self.end);
+        for seen in &self.seen_epochs {
+            if cache
+                .latest()
+                .is_none_or(|latest| seen.epoch > latest.epoch)
+            {
+                let _changed = cache.assign(seen.epoch, seen.start);
+            }
+        }
+        if cache.entries() != entries {
+            partition_files::store_epochs(&self.dir, &cache).await?;
+        }
+        Ok(cache)
+    }
+
+    async fn walk_epochs(&mut self, segment: &Segment) -> Result<(), LogError> {
+        let path = segment.path();
+        let file = self.open_log(&path).await?;
+        let size = segment.size.get();
+        let mut scan = BatchScan::new(file, Check::Headers, segment.base, 0, size);
+        // What is not valid here lies below the recovery point: reads of it will fail, not this.
+        while let Step::Batch(mark, _) = scan.next().await.map_err(LogError::io("read", &path))? {
+            self.note_epoch(mark.leader_epoch, mark.base_offset);
+        }
+        Ok(())
+    }
+
+    async fn open_log(&self, path: &Path) -> Result<File, LogError> {
+        fs::open(path, OpenMode::ReadWrite)
+            .await
+            .map_err(LogError::io("open", path))
+    }
+}
+
+/// One segment after its scan.
+struct Scanned {
+    file: File,
+    indexes: Indexes,
+    bad: Option<(u64, BadBatch)>,
+    end: Offset,
+    epoch: LeaderEpoch,
+}
+
+fn damaged(
+    path: PathBuf,
+    position: u64,
+    offset: Offset,
+    recovery_point: Offset,
+    reason: BadBatch,
+) -> LogError {
+    LogError::DamagedBelowRecoveryPoint {
+        path,
+        position,
+        offset,
+        recovery_point,
+        reason,
+    }
+}

@@ -1,0 +1,93 @@
+//! When a log begins a new segment, and how.
+//!
+//! Rolling is done by the writer task, so no write is in flight. The new file is made by a namespace
+//! worker, never on the shard's thread. The closed segment is flushed and its indexes written in the
+//! background.
+
+use std::io;
+use std::rc::Rc;
+
+use thalweg_reactor::{fs, task};
+use thalweg_types::{Offset, TimestampMs};
+
+use crate::error::LogError;
+use crate::flush::Reach;
+use crate::index::relative;
+use crate::log::{AppendBatch, Inner, Log};
+use crate::name::{PartitionName, log_path};
+use crate::options::LogOptions;
+use crate::segment::Segment;
+
+/// Largest position that an index entry can hold.
+const POSITION_MAX: u64 = i32::MAX as u64;
+
+/// True when `batch` must go into a new segment (RP-100): by size, by the distance of timestamps, by
+/// full indexes, or because its offsets do not fit the index.
+pub(crate) fn is_due(
+    segment: &Segment,
+    size: u64,
+    batch: &AppendBatch,
+    options: &LogOptions,
+    name: &PartitionName,
+    now: TimestampMs,
+) -> bool {
+    if relative(segment.base, batch.last_offset).is_none() {
+        return true;
+    }
+    if size == 0 {
+        return false;
+    }
+    let after = size + batch.bytes.len() as u64;
+    after > u64::from(options.segment_bytes)
+        || after > POSITION_MAX
+        || segment.age_ms(batch.max_timestamp, now) > options.roll_after_ms(name, segment.base)
+        || segment
+            .warm_now()
+            .is_some_and(|warm| warm.indexes.borrow().is_full(options.segment_index_bytes))
+}
+
+/// Begins a segment at `base`.
+pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
+    let (old, interval, cache) = {
+        let state = inner.state.borrow();
+        let options = &state.options;
+        let interval = u64::from(options.index_interval_bytes);
+        (Rc::clone(state.active()), interval, options.cache.clone())
+    };
+    let new = match Segment::create(&inner.dir, base, interval).await {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // Only a roll that a crash or a failure interrupted can have left it; it holds nothing
+            // that was ever acknowledged.
+            let path = log_path(&inner.dir, base);
+            tracing::warn!(path = %path.display(), "replacing a segment file that is in the way");
+            fs::unlink(&path).await?;
+            Segment::create(&inner.dir, base, interval).await?
+        }
+        other => other?,
+    };
+    inner.files_unsynced();
+    let empty = old.size.get() == 0;
+    {
+        let mut state = inner.state.borrow_mut();
+        if empty {
+            state.segments.pop();
+        }
+        state.segments.push(new);
+    }
+    if empty {
+        fs::unlink(&old.path()).await?;
+    } else {
+        cache.add(&old);
+        let log = Log {
+            inner: Rc::clone(inner),
+        };
+        task::spawn(async move {
+            match log.flush_reaching(Reach::ClosedSegments).await {
+                // A flush that fails has told the sink already.
+                Ok(_) | Err(LogError::Closed | LogError::Offline { .. }) => {}
+                Err(error) => tracing::warn!(log = %log.name(), %error, "flush after a roll"),
+            }
+        });
+    }
+    Ok(())
+}

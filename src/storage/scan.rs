@@ -1,0 +1,306 @@
+//! Walks the batches of one `.log` file in order, by headers only or with checksums.
+//!
+//! Memory is bounded by the chunk size whatever the length fields say: a checksum is computed over
+//! pieces. The walk stops for good at the first batch that is not valid; it changes nothing.
+
+use std::fmt;
+use std::io;
+
+use bytes::BytesMut;
+use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchError, BatchHeader};
+use thalweg_reactor::fs::{self, File};
+use thalweg_reactor::task;
+use thalweg_types::{LeaderEpoch, Offset};
+
+use crate::indexes::BatchMark;
+
+/// Bytes read at once when only headers are wanted: about one index interval.
+const HEADER_CHUNK_BYTES: usize = 4 * 1024;
+/// Bytes read at once when checksums are computed.
+const CHECKSUM_CHUNK_BYTES: usize = 1024 * 1024;
+/// Bytes of a batch that the CRC does not cover.
+const CRC_BEGINS: u64 = 21;
+/// Headers found in the page cache before other tasks get the thread.
+const HEADERS_PER_TURN: u32 = 256;
+
+/// Why bytes are not the next batch of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadBatch {
+    /// Zeros: the end of a preallocated or torn file.
+    Zeros,
+    /// The file ends inside of a header.
+    ShortHeader {
+        /// Bytes that are there.
+        have: u64,
+    },
+    /// The file ends before the batch does.
+    ShortBatch {
+        /// Bytes that are there.
+        have: u64,
+        /// Bytes that the header promises.
+        need: u64,
+    },
+    /// The header is not one of a batch.
+    Header(BatchError),
+    /// The checksum does not match.
+    Checksum,
+    /// The base offset is not above the last offset before it, or below the segment's base.
+    OffsetRunsBack {
+        /// The batch's base offset.
+        found: Offset,
+        /// Smallest that is allowed.
+        at_least: Offset,
+    },
+    /// The last offset lies below the batch's first one, or too far from the segment's base to be
+    /// indexed (ST-29).
+    OffsetSpan {
+        /// The batch's last offset.
+        last: Offset,
+    },
+    /// The leader epoch is lower than the one of the batch before (ST-4).
+    EpochRunsBack {
+        /// The batch's epoch.
+        found: LeaderEpoch,
+        /// The epoch before it.
+        after: LeaderEpoch,
+    },
+}
+
+impl fmt::Display for BadBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadBatch::Zeros => f.write_str("zeros where a batch should begin"),
+            BadBatch::ShortHeader { have } => write!(f, "only {have} bytes of a batch header"),
+            BadBatch::ShortBatch { have, need } => {
+                write!(f, "only {have} of the batch's {need} bytes")
+            }
+            BadBatch::Header(error) => write!(f, "no batch header: {error}"),
+            BadBatch::Checksum => f.write_str("the checksum does not match"),
+            BadBatch::OffsetRunsBack { found, at_least } => {
+                write!(f, "base offset {found} where at least {at_least} is due")
+            }
+            BadBatch::OffsetSpan { last } => {
+                write!(
+                    f,
+                    "last offset {last} does not fit the batch or the segment"
+                )
+            }
+            BadBatch::EpochRunsBack { found, after } => {
+                write!(f, "leader epoch {found} after {after}")
+            }
+        }
+    }
+}
+
+/// How much of each batch is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Check {
+    /// Headers, from the page cache where they are in it.
+    Headers,
+    /// Headers and the checksum of every byte.
+    Checksums,
+}
+
+/// One step of a scan.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A valid batch.
+    Batch(BatchMark, BatchHeader),
+    /// The scan has reached the end it was given, at a batch boundary.
+    End,
+    /// No valid batch at [`BatchScan::position`].
+    Bad(BadBatch),
+}
+
+/// A walk over the batches of a file. Keeps its place between calls.
+pub(crate) struct BatchScan {
+    file: File,
+    check: Check,
+    segment_base: Offset,
+    position: u64,
+    end: u64,
+    next_offset: Offset,
+    epoch: LeaderEpoch,
+    chunk: BytesMut,
+    chunk_at: u64,
+    headers_this_turn: u32,
+}
+
+impl BatchScan {
+    /// Walks `[position, end)`, where a batch begins at `position`.
+    pub(crate) fn new(
+        file: File,
+        check: Check,
+        segment_base: Offset,
+        position: u64,
+        end: u64,
+    ) -> Self {
+        BatchScan {
+            file,
+            check,
+            segment_base,
+            position,
+            end,
+            next_offset: segment_base,
+            epoch: LeaderEpoch::NONE,
+            chunk: BytesMut::new(),
+            chunk_at: 0,
+            headers_this_turn: 0,
+        }
+    }
+
+    /// Offsets and epochs must not run back behind what came before this file.
+    pub(crate) fn after(mut self, next_offset: Offset, epoch: LeaderEpoch) -> Self {
+        self.next_offset = self.next_offset.max(next_offset);
+        self.epoch = epoch;
+        self
+    }
+
+    /// Where the next batch begins, or the bad one.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Smallest offset that the next batch may have.
+    pub(crate) fn next_offset(&self) -> Offset {
+        self.next_offset
+    }
+
+    /// Epoch of the batch before the position.
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        self.epoch
+    }
+
+    /// The next batch. After [`Step::Bad`] the same answer comes again.
+    pub(crate) async fn next(&mut self) -> io::Result<Step> {
+        let have = self.end - self.position;
+        if have == 0 {
+            return Ok(Step::End);
+        }
+        let wanted = have.min(BATCH_HEADER_BYTES as u64) as usize;
+        self.fill(self.position, wanted).await?;
+        let head = self.in_chunk(self.position, wanted);
+        if head.len() < wanted {
+            return Ok(Step::Bad(BadBatch::ShortHeader {
+                have: head.len() as u64,
+            }));
+        }
+        let header = match BatchHeader::parse(head) {
+            Ok(header) => header,
+            Err(error) => return Ok(Step::Bad(bad_header(error, have))),
+        };
+        if let Some(bad) = self.breaks_a_rule(&header, have) {
+            return Ok(Step::Bad(bad));
+        }
+        let bytes = header.total_bytes() as u64;
+        if self.check == Check::Checksums && !self.checksum_holds(&header, bytes).await? {
+            return Ok(Step::Bad(BadBatch::Checksum));
+        }
+        let mark = BatchMark {
+            position: self.position,
+            bytes,
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            max_timestamp: header.max_timestamp,
+            leader_epoch: header.partition_leader_epoch,
+        };
+        self.position += bytes;
+        self.next_offset = mark.last_offset.plus(1);
+        self.epoch = mark.leader_epoch;
+        Ok(Step::Batch(mark, header))
+    }
+
+    fn breaks_a_rule(&self, header: &BatchHeader, have: u64) -> Option<BadBatch> {
+        let need = header.total_bytes() as u64;
+        if need > have {
+            return Some(BadBatch::ShortBatch { have, need });
+        }
+        if header.base_offset < self.next_offset {
+            return Some(BadBatch::OffsetRunsBack {
+                found: header.base_offset,
+                at_least: self.next_offset,
+            });
+        }
+        let last = header.last_offset();
+        if last < header.base_offset
+            || last.0 == i64::MAX
+            || last.0.saturating_sub(self.segment_base.0) > i64::from(i32::MAX)
+        {
+            return Some(BadBatch::OffsetSpan { last });
+        }
+        if header.partition_leader_epoch < self.epoch {
+            return Some(BadBatch::EpochRunsBack {
+                found: header.partition_leader_epoch,
+                after: self.epoch,
+            });
+        }
+        None
+    }
+
+    async fn checksum_holds(&mut self, header: &BatchHeader, bytes: u64) -> io::Result<bool> {
+        let mut at = self.position + CRC_BEGINS;
+        let end = self.position + bytes;
+        let mut crc = 0;
+        while at < end {
+            self.fill(at, 1).await?;
+            let piece = self.in_chunk(at, (end - at).min(CHECKSUM_CHUNK_BYTES as u64) as usize);
+            if piece.is_empty() {
+                // The file became shorter under the scan.
+                return Ok(false);
+            }
+            crc = crc32c::crc32c_append(crc, piece);
+            at += piece.len() as u64;
+        }
+        Ok(crc == header.crc)
+    }
+
+    /// What the chunk has of `[at, at + wanted)`.
+    fn in_chunk(&self, at: u64, wanted: usize) -> &[u8] {
+        let Some(skip) = at
+            .checked_sub(self.chunk_at)
+            .and_then(|s| usize::try_from(s).ok())
+        else {
+            return &[];
+        };
+        let rest = self.chunk.get(skip..).unwrap_or_default();
+        &rest[..rest.len().min(wanted)]
+    }
+
+    /// Makes the chunk hold `[at, at + wanted)`, as far as the file does. `wanted` fits one chunk.
+    async fn fill(&mut self, at: u64, wanted: usize) -> io::Result<()> {
+        if self.in_chunk(at, wanted).len() == wanted {
+            return Ok(());
+        }
+        let left = usize::try_from(self.end - at).unwrap_or(usize::MAX);
+        match self.check {
+            Check::Headers => {
+                let bytes = left.min(HEADER_CHUNK_BYTES);
+                self.headers_this_turn += 1;
+                if self.headers_this_turn == HEADERS_PER_TURN {
+                    self.headers_this_turn = 0;
+                    task::yield_now().await;
+                }
+                self.chunk.resize(bytes, 0);
+                self.chunk_at = at;
+                match fs::read_cached(&self.file, at, &mut self.chunk)? {
+                    Some(read) if read >= wanted => self.chunk.truncate(read),
+                    Some(_) | None => self.chunk = fs::read_at(&self.file, at, bytes).await?,
+                }
+            }
+            Check::Checksums => {
+                let bytes = left.min(CHECKSUM_CHUNK_BYTES);
+                self.chunk = fs::read_at(&self.file, at, bytes).await?;
+                self.chunk_at = at;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad_header(error: BatchError, have: u64) -> BadBatch {
+    match error {
+        BatchError::EndOfLog => BadBatch::Zeros,
+        BatchError::Short { .. } => BadBatch::ShortHeader { have },
+        other => BadBatch::Header(other),
+    }
+}

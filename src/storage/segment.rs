@@ -1,0 +1,344 @@
+//! One segment: a `.log` file with its two indexes, in one of two states.
+//!
+//! *Warm*: file handle and indexes are in memory. The active segment is always warm, and a closed one
+//! stays so until everything of it is on the disk. *Cold*: neither; the first read warms it again
+//! through [`SegmentCache`], which bounds how many closed segments of a shard are warm.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_reactor::fs::{self, File, OpenMode};
+use thalweg_reactor::time;
+use thalweg_types::{Offset, TimestampMs};
+
+use crate::cache::SegmentCache;
+use crate::error::ReadError;
+use crate::index::IndexDamage;
+use crate::indexes::{BatchMark, Indexes, MaxTimestamp};
+use crate::name::{index_path, log_path, time_index_path};
+use crate::scan::{BadBatch, BatchScan, Check, Step};
+
+/// What a segment has in memory while it is warm. Clones are cheap and keep it alive.
+#[derive(Clone)]
+pub(crate) struct Warm {
+    pub(crate) file: File,
+    pub(crate) indexes: Rc<RefCell<Indexes>>,
+}
+
+/// One segment of a log.
+pub(crate) struct Segment {
+    pub(crate) base: Offset,
+    dir: Rc<Path>,
+    interval_bytes: u64,
+    created: TimestampMs,
+    /// Bytes of whole, written batches. The file may be longer while a write is in flight.
+    pub(crate) size: Cell<u64>,
+    /// Bytes known to be on the disk.
+    pub(crate) synced: Cell<u64>,
+    /// Both index files are on the disk and say all there is to say.
+    pub(crate) indexes_saved: Cell<bool>,
+    first_timestamp: Cell<Option<TimestampMs>>,
+    /// Known once the segment was warm; stays when it cools.
+    max_timestamp: Cell<Option<Option<MaxTimestamp>>>,
+    warm: RefCell<Option<Warm>>,
+    pub(crate) last_used: Cell<u64>,
+}
+
+impl Segment {
+    /// Makes the file of a new, empty segment. The directory is not synced.
+    pub(crate) async fn create(
+        dir: &Rc<Path>,
+        base: Offset,
+        interval_bytes: u64,
+    ) -> io::Result<Rc<Segment>> {
+        let path = log_path(dir, base);
+        let file = fs::open(&path, OpenMode::CreateNew).await?;
+        let segment = Segment::cold(dir, base, interval_bytes, 0);
+        segment.set_warm(file, Indexes::new(base, interval_bytes));
+        Ok(segment)
+    }
+
+    /// A segment on disk whose first `size` bytes are whole batches.
+    pub(crate) fn cold(
+        dir: &Rc<Path>,
+        base: Offset,
+        interval_bytes: u64,
+        size: u64,
+    ) -> Rc<Segment> {
+        Rc::new(Segment {
+            base,
+            dir: Rc::clone(dir),
+            interval_bytes,
+            created: TimestampMs(time::unix_ms()),
+            size: Cell::new(size),
+            synced: Cell::new(size),
+            indexes_saved: Cell::new(true),
+            first_timestamp: Cell::new(None),
+            max_timestamp: Cell::new(None),
+            warm: RefCell::new(None),
+            last_used: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        log_path(&self.dir, self.base)
+    }
+
+    /// File and indexes, if in memory.
+    pub(crate) fn warm_now(&self) -> Option<Warm> {
+        self.warm.borrow().clone()
+    }
+
+    pub(crate) fn set_warm(&self, file: File, indexes: Indexes) -> Warm {
+        self.max_timestamp.set(Some(indexes.max_timestamp()));
+        self.indexes_saved.set(!indexes.unsaved);
+        let warm = Warm {
+            file,
+            indexes: Rc::new(RefCell::new(indexes)),
+        };
+        *self.warm.borrow_mut() = Some(warm.clone());
+        warm
+    }
+
+    /// Lets go of the file handle and the indexes, if nothing of them is needed for the disk.
+    /// Returns whether the segment is cold now.
+    pub(crate) fn cool(&self) -> bool {
+        if self.synced.get() < self.size.get() || !self.indexes_saved.get() {
+            return false;
+        }
+        *self.warm.borrow_mut() = None;
+        true
+    }
+
+    /// Lets go of file and indexes whatever was not saved: the log is closed.
+    pub(crate) fn drop_memory(&self) {
+        *self.warm.borrow_mut() = None;
+    }
+
+    /// Bytes of the indexes in memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.warm
+            .borrow()
+            .as_ref()
+            .map_or(0, |warm| warm.indexes.borrow().heap_bytes())
+    }
+
+    /// File and indexes, from memory or else from the disk.
+    pub(crate) async fn warm(self: &Rc<Self>, cache: &SegmentCache) -> Result<Warm, ReadError> {
+        if let Some(warm) = self.warm_now() {
+            cache.touch(self);
+            return Ok(warm);
+        }
+        let path = self.path();
+        let file = fs::open(&path, OpenMode::ReadWrite)
+            .await
+            .map_err(ReadError::io("open", &path))?;
+        let loaded = load_indexes(
+            &self.dir,
+            self.base,
+            &file,
+            self.size.get(),
+            self.interval_bytes,
+        )
+        .await?;
+        if let Some(damage) = loaded.damage {
+            tracing::warn!(path = %path.display(), %damage, "rebuilt an index from its log");
+        }
+        if let Some((position, reason)) = loaded.bad {
+            return Err(ReadError::Damaged {
+                path,
+                position,
+                reason,
+            });
+        }
+        // Another task may have warmed the segment meanwhile; its state is as good.
+        if let Some(warm) = self.warm_now() {
+            return Ok(warm);
+        }
+        let unsaved = loaded.indexes.unsaved;
+        let warm = self.set_warm(file, loaded.indexes);
+        if unsaved && let Err(error) = self.save_indexes().await {
+            tracing::warn!(path = %path.display(), %error, "can not write the rebuilt indexes");
+        }
+        cache.add(self);
+        Ok(warm)
+    }
+
+    /// Writes both index files and makes them durable. Does nothing when they are up to date.
+    pub(crate) async fn save_indexes(&self) -> io::Result<()> {
+        let Some(warm) = self.warm_now() else {
+            return Ok(());
+        };
+        let (offsets, times) = {
+            let mut indexes = warm.indexes.borrow_mut();
+            indexes.complete();
+            if !indexes.unsaved {
+                self.indexes_saved.set(true);
+                return Ok(());
+            }
+            indexes.unsaved = false;
+            (indexes.offsets.encode(), indexes.times.encode())
+        };
+        let written = write_index_files(&self.dir, self.base, offsets, times).await;
+        // An append may have added entries meanwhile: then the files are stale again.
+        let mut indexes = warm.indexes.borrow_mut();
+        indexes.unsaved |= written.is_err();
+        self.indexes_saved.set(!indexes.unsaved);
+        written
+    }
+
+    /// Takes note of a batch that was written.
+    pub(crate) fn on_written(&self, batch: &BatchMark) {
+        if batch.position == 0 {
+            self.first_timestamp.set(Some(batch.max_timestamp));
+        }
+        self.size.set(batch.end());
+        if let Some(warm) = &*self.warm.borrow() {
+            let mut indexes = warm.indexes.borrow_mut();
+            indexes.on_batch(batch);
+            self.max_timestamp.set(Some(indexes.max_timestamp()));
+            self.indexes_saved.set(false);
+        }
+    }
+
+    /// Largest timestamp in the segment: outer `None` when it has to be warmed to know.
+    pub(crate) fn max_timestamp(&self) -> Option<Option<MaxTimestamp>> {
+        self.max_timestamp.get()
+    }
+
+    pub(crate) fn set_first_timestamp(&self, timestamp: Option<TimestampMs>) {
+        self.first_timestamp.set(timestamp);
+    }
+
+    /// How old the segment would be with a further batch of `timestamp`, in ms: by the timestamps of
+    /// the records where they have some, so that a jump of the wall clock rolls nothing (RP-100).
+    pub(crate) fn age_ms(&self, timestamp: TimestampMs, now: TimestampMs) -> i64 {
+        match self.first_timestamp.get() {
+            Some(first) if first.0 >= 0 => timestamp.0.saturating_sub(first.0),
+            Some(_) | None => now.0.saturating_sub(self.created.0),
+        }
+    }
+}
+
+/// Indexes as they could be had.
+pub(crate) struct LoadedIndexes {
+    pub(crate) indexes: Indexes,
+    /// What was wrong with the files, if they had to be rebuilt.
+    pub(crate) damage: Option<IndexDamage>,
+    /// Where the log itself is not valid; the indexes cover what lies before it.
+    pub(crate) bad: Option<(u64, BadBatch)>,
+}
+
+/// Reads both index files, checks them, and walks the batches behind the last entry; rebuilds them
+/// from the batch headers if they are missing or wrong (ST-9).
+pub(crate) async fn load_indexes(
+    dir: &Path,
+    base: Offset,
+    file: &File,
+    log_bytes: u64,
+    interval_bytes: u64,
+) -> Result<LoadedIndexes, ReadError> {
+    let path = log_path(dir, base);
+    let files = read_index_files(dir, base, log_bytes, interval_bytes).await?;
+    let mut damage = None;
+    match files {
+        Ok(mut indexes) => {
+            let bad = walk(file, base, &mut indexes, log_bytes)
+                .await
+                .map_err(ReadError::io("read", &path))?;
+            let beyond = indexes
+                .max_timestamp()
+                .is_some_and(|max| max.batch_last_offset >= indexes.end());
+            match bad {
+                None if !beyond => {
+                    return Ok(LoadedIndexes {
+                        indexes,
+                        damage,
+                        bad,
+                    });
+                }
+                // An index that points into the middle of a batch looks like a bad batch.
+                None | Some(_) => damage = Some(IndexDamage::Range(0)),
+            }
+        }
+        Err(reason) => damage = damage.or(Some(reason)),
+    }
+    let mut indexes = Indexes::new(base, interval_bytes);
+    let bad = walk(file, base, &mut indexes, log_bytes)
+        .await
+        .map_err(ReadError::io("read", &path))?;
+    Ok(LoadedIndexes {
+        indexes,
+        damage,
+        bad,
+    })
+}
+
+async fn read_index_files(
+    dir: &Path,
+    base: Offset,
+    log_bytes: u64,
+    interval_bytes: u64,
+) -> Result<Result<Indexes, IndexDamage>, ReadError> {
+    let mut files = Vec::with_capacity(2);
+    for path in [index_path(dir, base), time_index_path(dir, base)] {
+        match fs::read_file(&path, INDEX_FILE_BYTES_MAX).await {
+            Ok(bytes) => files.push(bytes),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Ok(Err(IndexDamage::Length(INDEX_FILE_BYTES_MAX as u64)));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Err(IndexDamage::Missing));
+            }
+            Err(source) => {
+                return Err(ReadError::Io {
+                    operation: "read",
+                    path,
+                    source,
+                });
+            }
+        }
+    }
+    Ok(Indexes::from_files(
+        base,
+        interval_bytes,
+        &files[0],
+        &files[1],
+        log_bytes,
+    ))
+}
+
+/// Largest index file that is read at all: a larger one is rebuilt.
+const INDEX_FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Shows `indexes` every batch from its resume position to `end`.
+async fn walk(
+    file: &File,
+    base: Offset,
+    indexes: &mut Indexes,
+    end: u64,
+) -> io::Result<Option<(u64, BadBatch)>> {
+    let from = indexes.resume_position();
+    let mut scan = BatchScan::new(file.clone(), Check::Headers, base, from, end);
+    loop {
+        match scan.next().await? {
+            Step::Batch(mark, _) => indexes.on_resumed(&mark),
+            Step::End => return Ok(None),
+            Step::Bad(reason) => return Ok(Some((scan.position(), reason))),
+        }
+    }
+}
+
+/// Replaces both index files, durably: a reader finds the old or the new content.
+async fn write_index_files(
+    dir: &Path,
+    base: Offset,
+    offsets: Vec<u8>,
+    times: Vec<u8>,
+) -> io::Result<()> {
+    fs::write_file_atomically(&index_path(dir, base), Bytes::from(offsets)).await?;
+    fs::write_file_atomically(&time_index_path(dir, base), Bytes::from(times)).await
+}

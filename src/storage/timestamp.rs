@@ -1,0 +1,200 @@
+//! Lookups by timestamp (ListOffsets): exact to the record, by walking into the one batch that holds
+//! the answer.
+
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use thalweg_protocol::records::{BatchError, Record, records_of};
+use thalweg_reactor::fs;
+use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
+
+use crate::error::ReadError;
+use crate::indexes::{BatchMark, MaxTimestamp};
+use crate::log::Log;
+use crate::read::step;
+use crate::scan::{BatchScan, Check};
+use crate::segment::{Segment, Warm};
+
+/// The record that answers a lookup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimestampHit {
+    /// Its offset.
+    pub offset: Offset,
+    /// Its timestamp.
+    pub timestamp: TimestampMs,
+    /// Leader epoch of its batch.
+    pub leader_epoch: LeaderEpoch,
+}
+
+impl Log {
+    /// The first record whose timestamp is at least `target`, in the order of offsets, whatever the
+    /// order of timestamps (RP-98). Everything written counts: whether the answer is below the high
+    /// watermark is for the caller to compare.
+    ///
+    /// # Errors
+    /// [`ReadError`], but never [`ReadError::OutOfRange`].
+    pub async fn offset_for_timestamp(
+        &self,
+        target: TimestampMs,
+    ) -> Result<Option<TimestampHit>, ReadError> {
+        let mut from = self.start_offset();
+        while let Some((segment, next)) = self.segment_at(from)? {
+            let max = self.max_of(&segment).await?;
+            if max.is_some_and(|max| max.timestamp >= target)
+                && let Some(hit) = self.find_in(&segment, target).await?
+            {
+                return Ok(Some(hit));
+            }
+            let Some(next) = next else { break };
+            from = next;
+        }
+        Ok(None)
+    }
+
+    /// The first record that has the largest timestamp of the log (KIP-734); `None` when no record
+    /// has a timestamp.
+    ///
+    /// # Errors
+    /// [`ReadError`], but never [`ReadError::OutOfRange`].
+    pub async fn max_timestamp_offset(&self) -> Result<Option<TimestampHit>, ReadError> {
+        let mut from = self.start_offset();
+        let mut best: Option<(MaxTimestamp, Rc<Segment>)> = None;
+        while let Some((segment, next)) = self.segment_at(from)? {
+            if let Some(max) = self.max_served(&segment).await?
+                && best
+                    .as_ref()
+                    .is_none_or(|(best, _)| max.timestamp > best.timestamp)
+            {
+                best = Some((max, segment));
+            }
+            let Some(next) = next else { break };
+            from = next;
+        }
+        let Some((max, segment)) = best else {
+            return Ok(None);
+        };
+        if let Some((batch, hit)) = self.inner.state.borrow().max_timestamp_hint
+            && batch == max
+        {
+            return Ok(Some(hit));
+        }
+        self.find_in(&segment, max.timestamp).await
+    }
+
+    /// As [`Log::max_of`], of the batches that are not wholly below the log's start.
+    async fn max_served(&self, segment: &Rc<Segment>) -> Result<Option<MaxTimestamp>, ReadError> {
+        let start = self.start_offset();
+        let max = self.max_of(segment).await?;
+        if max.is_none_or(|max| max.batch_last_offset >= start) {
+            return Ok(max);
+        }
+        let warm = self.warm(segment).await?;
+        let size = segment.size.get();
+        let from = warm.indexes.borrow().position_for(start).min(size);
+        let mut scan = BatchScan::new(warm.file.clone(), Check::Headers, segment.base, from, size);
+        let mut max: Option<MaxTimestamp> = None;
+        while let Some(mark) = step(&mut scan, segment).await? {
+            let larger = max.is_none_or(|max| mark.max_timestamp > max.timestamp);
+            if mark.last_offset >= start && mark.max_timestamp.0 >= 0 && larger {
+                let batch_last_offset = mark.last_offset;
+                max = Some(MaxTimestamp {
+                    timestamp: mark.max_timestamp,
+                    batch_last_offset,
+                });
+            }
+        }
+        Ok(max)
+    }
+
+    /// The segment that would hold `offset` and where the next one begins.
+    fn segment_at(
+        &self,
+        offset: Offset,
+    ) -> Result<Option<(Rc<Segment>, Option<Offset>)>, ReadError> {
+        let state = self.inner.state.borrow();
+        state.check_readable()?;
+        let index = state.segment_for(offset);
+        let next = state.segments.get(index + 1).map(|next| next.base);
+        Ok(state
+            .segments
+            .get(index)
+            .map(|segment| (Rc::clone(segment), next)))
+    }
+
+    async fn max_of(&self, segment: &Rc<Segment>) -> Result<Option<MaxTimestamp>, ReadError> {
+        if let Some(known) = segment.max_timestamp() {
+            return Ok(known);
+        }
+        let warm = self.warm(segment).await?;
+        let max = warm.indexes.borrow().max_timestamp();
+        Ok(max)
+    }
+
+    async fn warm(&self, segment: &Rc<Segment>) -> Result<Warm, ReadError> {
+        let cache = self.inner.state.borrow().options.cache.clone();
+        segment.warm(&cache).await
+    }
+
+    /// The first record of `segment` at or above the log's start with a timestamp of at least
+    /// `target`.
+    async fn find_in(
+        &self,
+        segment: &Rc<Segment>,
+        target: TimestampMs,
+    ) -> Result<Option<TimestampHit>, ReadError> {
+        let warm = self.warm(segment).await?;
+        let start = self.start_offset();
+        let size = segment.size.get();
+        let from = {
+            let indexes = warm.indexes.borrow();
+            indexes
+                .position_for_timestamp(target)
+                .max(indexes.position_for(start))
+                .min(size)
+        };
+        let mut scan = BatchScan::new(warm.file.clone(), Check::Headers, segment.base, from, size);
+        while let Some(mark) = step(&mut scan, segment).await? {
+            if mark.max_timestamp < target || mark.last_offset < start {
+                continue;
+            }
+            let found = first_record(segment, &warm, &mark, |record| {
+                record.timestamp >= target && record.offset >= start
+            })
+            .await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reads one batch and gives the first record that `wanted` picks.
+async fn first_record(
+    segment: &Segment,
+    warm: &Warm,
+    mark: &BatchMark,
+    wanted: impl Fn(&Record<'_>) -> bool,
+) -> Result<Option<TimestampHit>, ReadError> {
+    let bad = |error: BatchError| ReadError::Records {
+        path: segment.path(),
+        position: mark.position,
+        reason: error.to_string(),
+    };
+    let bytes: BytesMut = fs::read_at(&warm.file, mark.position, mark.bytes as usize)
+        .await
+        .map_err(ReadError::io("read", segment.path()))?;
+    let records = records_of(&bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad)?;
+    for record in records.iter() {
+        let record = record.map_err(bad)?;
+        if wanted(&record) {
+            return Ok(Some(TimestampHit {
+                offset: record.offset,
+                timestamp: record.timestamp,
+                leader_epoch: mark.leader_epoch,
+            }));
+        }
+    }
+    Ok(None)
+}
