@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use crate::api_key::ApiKey;
 use crate::message::{Message, Request};
 pub use crate::messages::RequestHeader;
-use crate::wire::{DecodeError, Decoder, Encoded, EncodeError, Encoder, Form};
+use crate::wire::{DecodeError, Decoder, EncodeError, Encoded, Encoder, Form};
 
 /// Room that most headers and small bodies fit in.
 const FIRST_CAPACITY_BYTES: usize = 256;
@@ -20,7 +20,10 @@ const FIRST_CAPACITY_BYTES: usize = 256;
 pub fn decode_request_header(frame: BytesMut) -> Result<(RequestHeader, Decoder), DecodeError> {
     // Key and version come first in all header versions.
     let [k0, k1, v0, v1, ..] = frame[..] else {
-        return Err(DecodeError::Short { wanted: 4, left: frame.len() });
+        return Err(DecodeError::Short {
+            wanted: 4,
+            left: frame.len(),
+        });
     };
     let key = ApiKey::try_from(i16::from_be_bytes([k0, k1]))?;
     let version = i16::from_be_bytes([v0, v1]);
@@ -74,9 +77,9 @@ pub fn decode_response<R: Request>(
     version: i16,
 ) -> Result<(i32, R::Response), DecodeError> {
     let mut decoder = Decoder::new(frame);
-    let correlation_id = decoder.i32()?;
+    let correlation_id = decoder.i32();
     if R::KEY.response_header_version(version) >= 1 {
-        decoder.skip_tags(Form::Compact)?;
+        decoder.skip_tags(Form::Compact);
     }
     let body = R::Response::decode(&mut decoder, version)?;
     decoder.finish()?;

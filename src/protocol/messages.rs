@@ -21,7 +21,7 @@ use thalweg_types::Uuid;
 
 use crate::api_key::ApiKey;
 use crate::message::{Message, MetadataRecord, Request};
-use crate::wire::{DecodeError, Decoder, Encoded, EncodeError, Encoder, Form, Records};
+use crate::wire::{DecodeError, Decoder, EncodeError, Encoded, Encoder, Form, Records};
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 
@@ -34,9 +34,11 @@ pub struct Codec {
     pub versions: RangeInclusive<i16>,
     /// First flexible version.
     pub flexible_from: Option<i16>,
-    /// Decodes all the bytes in the first version and encodes the value in the second.
-    pub convert: fn(BytesMut, i16, i16) -> Result<Result<Encoded, EncodeError>, DecodeError>,
+    convert: Convert,
 }
+
+type Convert =
+    fn(&mut Decoder, i16, &mut Encoder, i16) -> Result<Result<(), EncodeError>, DecodeError>;
 
 impl Codec {
     const fn of<M: Message>() -> Codec {
@@ -48,6 +50,19 @@ impl Codec {
         }
     }
 
+    /// Decodes all of `bytes` in version `from` and encodes the value in version `to`.
+    pub fn convert(
+        &self,
+        bytes: BytesMut,
+        from: i16,
+        to: i16,
+    ) -> Result<Result<Encoded, EncodeError>, DecodeError> {
+        let (mut decoder, mut encoder) = (Decoder::new(bytes), Encoder::new());
+        let written = (self.convert)(&mut decoder, from, &mut encoder, to)?;
+        decoder.finish()?;
+        Ok(written.map(|()| encoder.finish()))
+    }
+
     /// The codec of a message by its name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Codec> {
@@ -56,37 +71,31 @@ impl Codec {
 }
 
 fn convert<M: Message>(
-    bytes: BytesMut,
+    decoder: &mut Decoder,
     from: i16,
+    encoder: &mut Encoder,
     to: i16,
-) -> Result<Result<Encoded, EncodeError>, DecodeError> {
-    let mut decoder = Decoder::new(bytes);
-    let message = M::decode(&mut decoder, from)?;
-    decoder.finish()?;
-    let mut encoder = Encoder::new();
-    Ok(message.encode(&mut encoder, to).map(|()| encoder.finish()))
-}
-
-fn check_decode<M: Message>(version: i16) -> Result<(), DecodeError> {
-    if M::VERSIONS.contains(&version) {
-        return Ok(());
+) -> Result<Result<(), EncodeError>, DecodeError> {
+    match M::decode(decoder, from) {
+        Ok(message) => Ok(message.encode(encoder, to)),
+        Err(error) => Err(error),
     }
-    Err(DecodeError::Version { message: M::NAME, version })
 }
 
-fn check_encode<M: Message>(version: i16) -> Result<(), EncodeError> {
-    if M::VERSIONS.contains(&version) {
-        return Ok(());
+fn check_decode(d: &mut Decoder, message: &'static str, versions: RangeInclusive<i16>, v: i16) {
+    if !versions.contains(&v) {
+        d.fail(DecodeError::Version {
+            message,
+            version: v,
+        });
     }
-    Err(EncodeError::Version { message: M::NAME, version })
 }
 
-#[cold]
-fn no_place(field: &'static str, version: i16) -> Result<(), EncodeError> {
-    Err(EncodeError::NoPlace { field, version })
-}
-
-#[cold]
-fn null(field: &'static str, version: i16) -> Result<(), EncodeError> {
-    Err(EncodeError::Null { field, version })
+fn check_encode(e: &mut Encoder, message: &'static str, versions: RangeInclusive<i16>, v: i16) {
+    if !versions.contains(&v) {
+        e.fail(EncodeError::Version {
+            message,
+            version: v,
+        });
+    }
 }

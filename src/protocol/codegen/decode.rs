@@ -18,7 +18,7 @@ pub fn function(code: &mut String, place: &Place<'_>, depth: usize) {
     line!(
         code,
         depth,
-        "pub(super) fn read(d: &mut Decoder, {v}: i16) -> Result<Self, DecodeError> {{"
+        "pub(super) fn read(d: &mut Decoder, {v}: i16) -> Self {{"
     );
     if !form.is_empty() {
         line!(code, depth + 1, "{form}");
@@ -63,13 +63,24 @@ fn fields(code: &mut String, place: &Place<'_>, inner: usize) {
     }
     tagged_section(code, place, inner);
     let names: Vec<String> = s.fields.iter().map(|f| ident(&f.name)).collect();
-    line!(code, inner, "Ok(Self {{ {} }})", names.join(", "));
+    line!(code, inner, "Self {{ {} }}", names.join(", "));
 }
 
+/// The default where nothing else says the type.
 fn typed_default(place: &Place<'_>, f: &Field) -> String {
-    match place.default_value(f).as_str() {
-        "Default::default()" => format!("<{}>::default()", place.bare_type(&f.ty)),
-        other => other.to_owned(),
+    let stated = place.default_value(f);
+    if stated != "Default::default()" {
+        return stated;
+    }
+    match &f.ty {
+        Type::Bool => "false".into(),
+        Type::Uuid => "Uuid::ZERO".into(),
+        Type::Str => "String::new()".into(),
+        Type::Bytes => "Bytes::new()".into(),
+        Type::Array(_) => "Vec::new()".into(),
+        Type::Struct(name) => format!("{}::default()", place.struct_path(name)),
+        Type::Float64 => "0.0".into(),
+        _ => "0".into(),
     }
 }
 
@@ -79,14 +90,14 @@ fn tagged_section(code: &mut String, place: &Place<'_>, depth: usize) {
         return;
     }
     if tagged.is_empty() {
-        line!(code, depth, "d.skip_tags(form)?;");
+        line!(code, depth, "d.skip_tags(form);");
         return;
     }
-    line!(code, depth, "let mut tags = d.tags(form)?;");
+    line!(code, depth, "let mut tags = d.tags(form);");
     line!(
         code,
         depth,
-        "while let Some(tag) = d.next_tag(&mut tags)? {{"
+        "while let Some(tag) = d.next_tag(&mut tags) {{"
     );
     line!(code, depth + 1, "match tag {{");
     for f in tagged {
@@ -103,7 +114,7 @@ fn tagged_section(code: &mut String, place: &Place<'_>, depth: usize) {
             value(place, f)
         );
     }
-    line!(code, depth + 2, "_ => d.skip_tag(&tags)?,");
+    line!(code, depth + 2, "_ => d.skip_tag(&tags),");
     line!(code, depth + 1, "}}");
     line!(code, depth, "}}");
 }
@@ -133,26 +144,26 @@ fn value(place: &Place<'_>, f: &Field) -> String {
 fn read(place: &Place<'_>, ty: &Type, f: &Field, form: &str, optional: bool) -> String {
     let opt = if optional { "_opt" } else { "" };
     match ty {
-        Type::Bool => "d.bool()?".into(),
-        Type::Int8 => "d.i8()?".into(),
-        Type::Int16 => "d.i16()?".into(),
-        Type::Uint16 => "d.u16()?".into(),
-        Type::Int32 => "d.i32()?".into(),
-        Type::Uint32 => "d.u32()?".into(),
-        Type::Int64 => "d.i64()?".into(),
-        Type::Float64 => "d.f64()?".into(),
-        Type::Uuid => "d.uuid()?".into(),
-        Type::Str => format!("d.string{opt}({form})?"),
-        Type::Bytes => format!("d.bytes{opt}({form})?"),
-        Type::Records => format!("d.records{opt}({form})?"),
+        Type::Bool => "d.bool()".into(),
+        Type::Int8 => "d.i8()".into(),
+        Type::Int16 => "d.i16()".into(),
+        Type::Uint16 => "d.u16()".into(),
+        Type::Int32 => "d.i32()".into(),
+        Type::Uint32 => "d.u32()".into(),
+        Type::Int64 => "d.i64()".into(),
+        Type::Float64 => "d.f64()".into(),
+        Type::Uuid => "d.uuid()".into(),
+        Type::Str => format!("d.string{opt}({form})"),
+        Type::Bytes => format!("d.bytes{opt}({form})"),
+        Type::Records => format!("d.records{opt}({form})"),
         Type::Struct(name) if optional => {
-            format!("d.struct_opt(v, {}::read)?", place.struct_path(name))
+            format!("d.struct_opt(v, {}::read)", place.struct_path(name))
         }
-        Type::Struct(name) => format!("{}::read(d, v)?", place.struct_path(name)),
+        Type::Struct(name) => format!("{}::read(d, v)", place.struct_path(name)),
         Type::Array(element) => {
             let min = place.message.element_min_bytes(element, f.versions);
             format!(
-                "d.array{opt}({form}, {min}, v, {})?",
+                "d.array{opt}({form}, {min}, v, {})",
                 element_reader(place, element, f)
             )
         }
@@ -165,12 +176,11 @@ fn element_reader(place: &Place<'_>, element: &Type, f: &Field) -> String {
         Type::Struct(name) => format!("{}::read", place.struct_path(name)),
         Type::Str | Type::Bytes | Type::Array(_) => {
             let read = read(place, element, f, &place.form(), false);
-            format!("|d, {}| Ok({read})", version_name(&read))
+            format!("|d, {}| {read}", version_name(&read))
         }
         _ => {
             let read = read(place, element, f, "form", false);
-            let call = read.trim_end_matches('?');
-            format!("|d, _| {call}")
+            format!("|d, _| {read}")
         }
     }
 }

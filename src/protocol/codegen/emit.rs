@@ -8,11 +8,15 @@ use super::{decode, encode};
 /// Appends one line, indented by `depth` levels.
 macro_rules! line {
     ($code:expr, $depth:expr, $($text:tt)*) => {{
-        for _ in 0..$depth { $code.push_str("    "); }
+        crate::codegen::emit::indent(&mut *$code, $depth);
         writeln!($code, $($text)*).expect("writing to a String");
     }};
 }
 pub(super) use line;
+
+pub fn indent(code: &mut String, depth: usize) {
+    code.push_str(&"    ".repeat(depth));
+}
 
 /// Writes `message`: its own struct at the top, the structs inside it in a module.
 pub fn message(code: &mut String, message: &Message) {
@@ -51,6 +55,7 @@ fn struct_definition(code: &mut String, message: &Message, s: &Struct, depth: us
     }
     line!(code, depth, "}}");
     if !derive_default {
+        line!(code, 0, "");
         line!(code, depth, "impl Default for {} {{", s.name);
         line!(code, depth + 1, "fn default() -> Self {{");
         line!(code, depth + 2, "Self {{");
@@ -67,8 +72,10 @@ fn struct_definition(code: &mut String, message: &Message, s: &Struct, depth: us
         line!(code, depth + 1, "}}");
         line!(code, depth, "}}");
     }
+    line!(code, 0, "");
     line!(code, depth, "impl {} {{", s.name);
     decode::function(code, &place, depth + 1);
+    line!(code, 0, "");
     encode::function(code, &place, depth + 1);
     line!(code, depth, "}}");
 }
@@ -126,7 +133,7 @@ fn shown(v: Versions) -> String {
 
 fn implement_message(code: &mut String, m: &Message) {
     let name = &m.name;
-    line!(code, 0, "impl Message for {name} {{");
+    line!(code, 0, "\nimpl Message for {name} {{");
     line!(code, 1, "const NAME: &'static str = \"{name}\";");
     line!(
         code,
@@ -142,29 +149,31 @@ fn implement_message(code: &mut String, m: &Message) {
         1,
         "fn decode(d: &mut Decoder, v: i16) -> Result<Self, DecodeError> {{"
     );
-    line!(code, 2, "check_decode::<Self>(v)?;");
-    line!(code, 2, "Self::read(d, v)");
+    line!(code, 2, "check_decode(d, Self::NAME, Self::VERSIONS, v);");
+    line!(code, 2, "let message = Self::read(d, v);");
+    line!(code, 2, "d.check().map(|()| message)");
     line!(code, 1, "}}");
     line!(
         code,
         1,
         "fn encode(&self, e: &mut Encoder, v: i16) -> Result<(), EncodeError> {{"
     );
-    line!(code, 2, "check_encode::<Self>(v)?;");
-    line!(code, 2, "self.write(e, v)");
+    line!(code, 2, "check_encode(e, Self::NAME, Self::VERSIONS, v);");
+    line!(code, 2, "self.write(e, v);");
+    line!(code, 2, "e.check()");
     line!(code, 1, "}}");
     line!(code, 0, "}}");
     let Some(key) = m.key else { return };
     match m.kind {
         Kind::Request => {
             let api = name.trim_end_matches("Request");
-            line!(code, 0, "impl Request for {name} {{");
+            line!(code, 0, "\nimpl Request for {name} {{");
             line!(code, 1, "const KEY: ApiKey = ApiKey::{api};");
             line!(code, 1, "type Response = {api}Response;");
             line!(code, 0, "}}");
         }
         Kind::Record => {
-            line!(code, 0, "impl MetadataRecord for {name} {{");
+            line!(code, 0, "\nimpl MetadataRecord for {name} {{");
             line!(code, 1, "const TYPE: u32 = {key};");
             line!(code, 0, "}}");
         }

@@ -23,13 +23,12 @@ pub fn function(code: &mut String, place: &Place<'_>, depth: usize) {
     line!(
         code,
         depth,
-        "pub(super) fn write(&self, {e}: &mut Encoder, {v}: i16) -> Result<(), EncodeError> {{"
+        "pub(super) fn write(&self, {e}: &mut Encoder, {v}: i16) {{"
     );
     if !form.is_empty() {
         line!(code, depth + 1, "{form}");
     }
     code.push_str(&body);
-    line!(code, depth + 1, "Ok(())");
     line!(code, depth, "}}");
 }
 
@@ -52,12 +51,7 @@ fn no_place_arm(code: &mut String, place: &Place<'_>, f: &Field, depth: usize) {
             "}} else if {} {{",
             negate(&place.is_default(f))
         );
-        line!(
-            code,
-            depth + 1,
-            "return no_place(\"{}\", v);",
-            place.path(f)
-        );
+        line!(code, depth + 1, "e.no_place(\"{}\", v);", place.path(f));
     }
     line!(code, depth, "}}");
 }
@@ -76,7 +70,7 @@ fn body(code: &mut String, place: &Place<'_>, f: &Field, depth: usize) {
             (_, allowed) => {
                 let only = allowed.map_or(String::new(), |c| format!(" && {}", negate(&c)));
                 line!(code, depth, "if {x}.is_none(){only} {{");
-                line!(code, depth + 1, "return null(\"{}\", v);", place.path(f));
+                line!(code, depth + 1, "e.null(\"{}\", v);", place.path(f));
                 line!(code, depth, "}}");
             }
         }
@@ -124,12 +118,7 @@ fn tagged_section(code: &mut String, place: &Place<'_>, depth: usize) {
             Some(condition) => {
                 line!(code, depth, "let {set_name} = {set};");
                 line!(code, depth, "if {set_name} && {} {{", negate(&condition));
-                line!(
-                    code,
-                    depth + 1,
-                    "return no_place(\"{}\", v);",
-                    place.path(f)
-                );
+                line!(code, depth + 1, "e.no_place(\"{}\", v);", place.path(f));
                 line!(code, depth, "}}");
             }
         }
@@ -149,7 +138,7 @@ fn tagged_section(code: &mut String, place: &Place<'_>, depth: usize) {
             f.tag.unwrap_or_default()
         );
         body(code, place, f, depth + 2);
-        line!(code, depth + 2, "e.tag_end(&mark)?;");
+        line!(code, depth + 2, "e.tag_end(&mark);");
         line!(code, depth + 1, "}}");
     }
     line!(code, depth, "}}");
@@ -158,24 +147,24 @@ fn tagged_section(code: &mut String, place: &Place<'_>, depth: usize) {
 /// Statement that writes `x`, an `Option` when `optional`.
 fn write(place: &Place<'_>, ty: &Type, x: &str, form: &str, optional: bool) -> String {
     match ty {
-        Type::Str if optional => format!("e.string_opt({form}, {x}.as_deref())?"),
-        Type::Str => format!("e.string({form}, &{x})?"),
-        Type::Bytes if optional => format!("e.bytes_opt({form}, {x}.as_deref())?"),
-        Type::Bytes => format!("e.bytes({form}, &{x})?"),
-        Type::Records => format!("e.records_opt({form}, {x}.as_ref())?"),
+        Type::Str if optional => format!("e.string_opt({form}, {x}.as_deref())"),
+        Type::Str => format!("e.string({form}, &{x})"),
+        Type::Bytes if optional => format!("e.bytes_opt({form}, {x}.as_deref())"),
+        Type::Bytes => format!("e.bytes({form}, &{x})"),
+        Type::Records => format!("e.records_opt({form}, {x}.as_ref())"),
         Type::Struct(name) if optional => {
             format!(
-                "e.struct_opt({x}.as_ref(), v, {}::write)?",
+                "e.struct_opt({x}.as_ref(), v, {}::write)",
                 place.struct_path(name)
             )
         }
-        Type::Struct(_) => format!("{x}.write(e, v)?"),
+        Type::Struct(_) => format!("{x}.write(e, v)"),
         Type::Array(element) => {
             let writer = element_writer(place, element);
             if optional {
-                format!("e.array_opt({form}, {x}.as_deref(), v, {writer})?")
+                format!("e.array_opt({form}, {x}.as_deref(), v, {writer})")
             } else {
-                format!("e.array({form}, &{x}, v, {writer})?")
+                format!("e.array({form}, &{x}, v, {writer})")
             }
         }
         number => format!("e.{}({x})", number_method(number)),
@@ -192,10 +181,9 @@ fn element_writer(place: &Place<'_>, element: &Type) -> String {
                 Type::Bytes => format!("e.bytes({}, x)", place.form()),
                 _ => write(place, element, "x", &place.form(), false).replace("&x", "x"),
             };
-            let write = write.trim_end_matches('?');
-            format!("|x, e, {}| {write}", version_name(write))
+            format!("|x, e, {}| {write}", version_name(&write))
         }
-        number => format!("|x, e, _| {{ e.{}(*x); Ok(()) }}", number_method(number)),
+        number => format!("|x, e, _| e.{}(*x)", number_method(number)),
     }
 }
 

@@ -37,8 +37,6 @@ pub enum EncodeError {
     TooLong(usize),
 }
 
-type Result<T> = std::result::Result<T, EncodeError>;
-
 /// A place in [`Encoded::bytes`] where `len` bytes of record data from elsewhere belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
@@ -66,10 +64,13 @@ impl Encoded {
 }
 
 /// Writes one message into a buffer that grows.
+///
+/// The first error sticks and [`Encoder::check`] returns it; what was written is then of no use.
 #[derive(Debug, Default)]
 pub struct Encoder {
     buf: Vec<u8>,
     gaps: Vec<Gap>,
+    failed: Option<EncodeError>,
 }
 
 /// A tagged field being written: where it starts, which gap is its first.
@@ -89,17 +90,50 @@ impl Encoder {
     /// An empty one with room for `bytes` bytes.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Encoder {
-        Encoder { buf: Vec::with_capacity(bytes), gaps: Vec::new() }
+        Encoder {
+            buf: Vec::with_capacity(bytes),
+            ..Encoder::default()
+        }
     }
 
-    /// What was written.
+    /// The first error, if there was one.
+    pub fn check(&self) -> Result<(), EncodeError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Lets the writing fail with `error`, unless it failed before.
+    #[cold]
+    pub fn fail(&mut self, error: EncodeError) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// Fails: `field` is not in `version` and must not be dropped.
+    #[cold]
+    pub(crate) fn no_place(&mut self, field: &'static str, version: i16) {
+        self.fail(EncodeError::NoPlace { field, version });
+    }
+
+    /// Fails: `field` is null, which `version` does not allow.
+    #[cold]
+    pub(crate) fn null(&mut self, field: &'static str, version: i16) {
+        self.fail(EncodeError::Null { field, version });
+    }
+
+    /// What was written. Call [`Encoder::check`] first, or rely on [`crate::Message::encode`],
+    /// which did.
     #[must_use]
     pub fn finish(self) -> Encoded {
-        Encoded { bytes: Bytes::from(self.buf), gaps: self.gaps }
+        Encoded {
+            bytes: Bytes::from(self.buf),
+            gaps: self.gaps,
+        }
     }
 
     /// Overwrites the first four bytes with the length of all that follows them, gaps included.
-    pub(crate) fn patch_size(&mut self) -> Result<()> {
+    pub(crate) fn patch_size(&mut self) -> Result<(), EncodeError> {
         let gaps: usize = self.gaps.iter().map(|g| g.len as usize).sum();
         let total = self.buf.len() - 4 + gaps;
         let size = i32::try_from(total).map_err(|_| EncodeError::TooLong(total))?;
@@ -153,66 +187,83 @@ impl Encoder {
     }
 
     /// Unsigned varint.
+    #[inline(never)]
     pub fn uvarint(&mut self, value: u32) {
         let (bytes, len) = uvarint_bytes(value);
         self.buf.extend_from_slice(&bytes[..len]);
     }
 
-    fn length_32(&mut self, form: Form, length: Option<usize>) -> Result<()> {
-        let signed = signed(length, i32::MAX as usize)?;
-        match form {
-            // Null is 0, everything else one more than its length.
-            Form::Compact => self.uvarint(length.map_or(0, |l| l as u32 + 1)),
-            Form::Classic => self.i32(signed),
+    /// Length or null with at most `max`.
+    fn length(&mut self, length: Option<usize>, max: usize) -> i32 {
+        match length {
+            None => -1,
+            Some(length) if length > max => {
+                self.fail(EncodeError::TooLong(length));
+                -1
+            }
+            Some(length) => length as i32,
         }
-        Ok(())
     }
 
-    fn length_16(&mut self, form: Form, length: Option<usize>) -> Result<()> {
-        // Strings keep to the classic maximum in both forms, as Kafka's do.
-        let signed = signed(length, i16::MAX as usize)?;
+    #[inline(never)]
+    fn length_32(&mut self, form: Form, length: Option<usize>) {
+        let length = self.length(length, i32::MAX as usize);
         match form {
-            Form::Compact => self.uvarint((signed + 1) as u32),
-            Form::Classic => self.i16(signed as i16),
+            // Null is 0, everything else one more than its length.
+            Form::Compact => self.uvarint((length as u32).wrapping_add(1)),
+            Form::Classic => self.i32(length),
         }
-        Ok(())
+    }
+
+    #[inline(never)]
+    fn length_16(&mut self, form: Form, length: Option<usize>) {
+        // Strings keep to the classic maximum in both forms, as Kafka's do.
+        let length = self.length(length, i16::MAX as usize);
+        match form {
+            Form::Compact => self.uvarint((length as u32).wrapping_add(1)),
+            Form::Classic => self.i16(length as i16),
+        }
     }
 
     /// A string or null; at most 32,767 bytes.
-    pub fn string_opt(&mut self, form: Form, value: Option<&str>) -> Result<()> {
-        self.length_16(form, value.map(str::len))?;
-        self.buf.extend_from_slice(value.unwrap_or_default().as_bytes());
-        Ok(())
+    #[inline(never)]
+    pub fn string_opt(&mut self, form: Form, value: Option<&str>) {
+        self.length_16(form, value.map(str::len));
+        self.buf
+            .extend_from_slice(value.unwrap_or_default().as_bytes());
     }
 
     /// A string; at most 32,767 bytes.
-    pub fn string(&mut self, form: Form, value: &str) -> Result<()> {
-        self.string_opt(form, Some(value))
+    pub fn string(&mut self, form: Form, value: &str) {
+        self.string_opt(form, Some(value));
     }
 
     /// Bytes or null, copied.
-    pub fn bytes_opt(&mut self, form: Form, value: Option<&[u8]>) -> Result<()> {
-        self.length_32(form, value.map(<[u8]>::len))?;
+    #[inline(never)]
+    pub fn bytes_opt(&mut self, form: Form, value: Option<&[u8]>) {
+        self.length_32(form, value.map(<[u8]>::len));
         self.buf.extend_from_slice(value.unwrap_or_default());
-        Ok(())
     }
 
     /// Bytes, copied.
-    pub fn bytes(&mut self, form: Form, value: &[u8]) -> Result<()> {
-        self.bytes_opt(form, Some(value))
+    pub fn bytes(&mut self, form: Form, value: &[u8]) {
+        self.bytes_opt(form, Some(value));
     }
 
     /// Record batches or null: held ones are copied, others leave a gap.
-    pub fn records_opt(&mut self, form: Form, value: Option<&Records>) -> Result<()> {
-        self.length_32(form, value.map(Records::len))?;
+    #[inline(never)]
+    pub fn records_opt(&mut self, form: Form, value: Option<&Records>) {
+        self.length_32(form, value.map(Records::len));
         match value {
             Some(Records::Held(bytes)) => self.buf.extend_from_slice(bytes),
             Some(Records::Extern(len)) if *len > 0 => {
-                self.gaps.push(Gap { at: self.buf.len(), len: *len });
+                self.gaps.push(Gap {
+                    at: self.buf.len(),
+                    len: *len,
+                });
             }
             Some(Records::Extern(_)) | None => {}
         }
-        Ok(())
     }
 
     /// An array or null.
@@ -221,13 +272,12 @@ impl Encoder {
         form: Form,
         value: Option<&[T]>,
         version: i16,
-        write: fn(&T, &mut Encoder, i16) -> Result<()>,
-    ) -> Result<()> {
-        self.length_32(form, value.map(<[T]>::len))?;
+        write: fn(&T, &mut Encoder, i16),
+    ) {
+        self.length_32(form, value.map(<[T]>::len));
         for element in value.unwrap_or_default() {
-            write(element, self, version)?;
+            write(element, self, version);
         }
-        Ok(())
     }
 
     /// An array.
@@ -236,9 +286,9 @@ impl Encoder {
         form: Form,
         value: &[T],
         version: i16,
-        write: fn(&T, &mut Encoder, i16) -> Result<()>,
-    ) -> Result<()> {
-        self.array_opt(form, Some(value), version, write)
+        write: fn(&T, &mut Encoder, i16),
+    ) {
+        self.array_opt(form, Some(value), version, write);
     }
 
     /// A struct that may be null.
@@ -246,17 +296,11 @@ impl Encoder {
         &mut self,
         value: Option<&T>,
         version: i16,
-        write: fn(&T, &mut Encoder, i16) -> Result<()>,
-    ) -> Result<()> {
-        match value {
-            Some(value) => {
-                self.i8(1);
-                write(value, self, version)
-            }
-            None => {
-                self.i8(-1);
-                Ok(())
-            }
+        write: fn(&T, &mut Encoder, i16),
+    ) {
+        self.i8(if value.is_some() { 1 } else { -1 });
+        if let Some(value) = value {
+            write(value, self, version);
         }
     }
 
@@ -268,31 +312,31 @@ impl Encoder {
     }
 
     /// Starts tagged field `tag`. The section's count comes first, fields in rising order.
+    #[inline(never)]
     pub fn tag_begin(&mut self, tag: u32) -> TagMark {
         self.uvarint(tag);
-        TagMark { at: self.buf.len(), first_gap: self.gaps.len() }
+        TagMark {
+            at: self.buf.len(),
+            first_gap: self.gaps.len(),
+        }
     }
 
     /// Ends the tagged field: puts its size before it.
-    pub fn tag_end(&mut self, mark: &TagMark) -> Result<()> {
+    #[inline(never)]
+    pub fn tag_end(&mut self, mark: &TagMark) {
         let gaps = &mut self.gaps[mark.first_gap..];
         let external: usize = gaps.iter().map(|g| g.len as usize).sum();
         let length = self.buf.len() - mark.at + external;
-        let size = u32::try_from(length).map_err(|_| EncodeError::TooLong(length))?;
+        let Ok(size) = u32::try_from(length) else {
+            self.fail(EncodeError::TooLong(length));
+            return;
+        };
         let (bytes, len) = uvarint_bytes(size);
-        self.buf.splice(mark.at..mark.at, bytes[..len].iter().copied());
+        self.buf
+            .splice(mark.at..mark.at, bytes[..len].iter().copied());
         for gap in gaps {
             gap.at += len;
         }
-        Ok(())
-    }
-}
-
-fn signed(length: Option<usize>, max: usize) -> Result<i32> {
-    match length {
-        None => Ok(-1),
-        Some(length) if length > max => Err(EncodeError::TooLong(length)),
-        Some(length) => Ok(length as i32),
     }
 }
 

@@ -9,6 +9,11 @@
 //! can be larger in memory than on the wire (an empty string is one byte there and 24 here), the
 //! memory of arrays is metered as well: see [`Decoder::new`].
 //!
+//! # Errors
+//! In both directions the first error sticks and is looked for at the end. That keeps the generated
+//! code to straight lines, which builds in two thirds of the time that an early return per field
+//! took. For the same reason what most fields call is not inlined.
+//!
 //! # Copies
 //! `records` and `bytes` fields are split off the frame's buffer and share its memory. Strings are
 //! copied. An [`Encoder`] leaves a [`Gap`] where record data comes from elsewhere.
@@ -17,7 +22,7 @@ mod decode;
 mod encode;
 
 pub use decode::{DecodeError, Decoder, Tag};
-pub use encode::{Encoded, EncodeError, Encoder, Gap, TagMark};
+pub use encode::{EncodeError, Encoded, Encoder, Gap, TagMark};
 
 use bytes::BytesMut;
 use std::fmt;
@@ -35,7 +40,11 @@ impl Form {
     /// The form of `version` in a message that is flexible from `first_flexible` on.
     #[must_use]
     pub fn at(version: i16, first_flexible: i16) -> Form {
-        if version >= first_flexible { Form::Compact } else { Form::Classic }
+        if version >= first_flexible {
+            Form::Compact
+        } else {
+            Form::Classic
+        }
     }
 }
 
