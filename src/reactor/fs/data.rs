@@ -1,0 +1,84 @@
+//! Reads, writes and flushes of open files.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use bytes::{Bytes, BytesMut};
+
+use super::file::{File, FsError};
+use crate::engine::{self, Op, ReadOp, WriteOp};
+use crate::sys;
+use crate::workers::SYNCERS;
+
+/// Writes `bufs` one after the other at `offset` and gives the count of bytes, which is always that
+/// of all of them. It begins at the first poll and runs to its end even if the future is dropped; two
+/// writes that are in flight together have no order.
+///
+/// # Errors
+/// The kernel's. How much of it reached the file is then unknown.
+pub async fn write_at(file: &File, bufs: Vec<Bytes>, offset: u64) -> io::Result<u64> {
+    let write = WriteOp::new(file.clone(), bufs, offset);
+    let len = write.len();
+    if len == 0 {
+        return Ok(0);
+    }
+    let finished = engine::run(Op::Write(write)).await;
+    match finished.result {
+        Ok(()) => Ok(len),
+        Err(error) => Err(FsError::wrap("write", file.path(), Some(offset), error)),
+    }
+}
+
+/// Reads up to `len` bytes at `offset`; fewer only at the end of the file. `len` is allocated at
+/// once: bound it.
+///
+/// # Errors
+/// The kernel's.
+pub async fn read_at(file: &File, offset: u64, len: usize) -> io::Result<BytesMut> {
+    if len == 0 {
+        return Ok(BytesMut::new());
+    }
+    let finished = engine::run(Op::Read(ReadOp::new(file.clone(), offset, len))).await;
+    let read = match (finished.result, finished.op) {
+        (Ok(()), Some(Op::Read(read))) => Ok(read.into_buf()),
+        (Ok(()), Some(Op::Write(_)) | None) => Err(io::Error::other("the operation was lost")),
+        (Err(error), _) => Err(error),
+    };
+    read.map_err(|error| FsError::wrap("read", file.path(), Some(offset), error))
+}
+
+/// Reads what the page cache has at `offset`, on the calling thread, without waiting for a disk.
+/// `None` if the first byte is not there (or the file system cannot tell); a count below the length
+/// of `buf` at the end of the file or where the cached part ends.
+///
+/// # Errors
+/// The kernel's.
+pub fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match sys::read_at_into(file.as_raw_fd(), buf, offset, libc::RWF_NOWAIT) {
+            Ok(read) => return Ok(Some(read)),
+            Err(libc::EINTR) => {}
+            Err(libc::EAGAIN | libc::EOPNOTSUPP) => return Ok(None),
+            Err(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                return Err(FsError::wrap("read", file.path(), Some(offset), error));
+            }
+        }
+    }
+}
+
+/// Makes the file's data durable (`fdatasync`), on a syncer thread. Covers exactly the writes whose
+/// futures had ended before this one was first polled. After an error, never try again: the kernel
+/// may have dropped the pages it could not write.
+///
+/// # Errors
+/// The kernel's.
+pub async fn sync_data(file: &File) -> io::Result<()> {
+    let file = file.clone();
+    SYNCERS
+        .run(move || {
+            let synced = file.std().sync_data();
+            synced.map_err(|error| FsError::wrap("fdatasync", file.path(), None, error))
+        })
+        .await
+}

@@ -1,0 +1,159 @@
+//! The file handle and the errors of operations on it.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::workers::REAPER;
+
+/// An open file. Clones share one descriptor; when the last clone goes, a worker thread closes it,
+/// since closing an unlinked file of a gigabyte takes a tenth of a second.
+#[derive(Clone, Debug)]
+pub struct File(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` only inside `drop`.
+    file: Option<fs::File>,
+    path: PathBuf,
+}
+
+/// How [`super::open`] opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For reading; must exist.
+    Read,
+    /// For reading and writing; must exist.
+    ReadWrite,
+    /// For reading and writing; made if missing, content kept.
+    Create,
+    /// For reading and writing; must not exist yet.
+    CreateNew,
+    /// For reading and writing; made if missing, emptied if not.
+    CreateEmpty,
+}
+
+impl OpenMode {
+    pub(super) fn options(self) -> fs::OpenOptions {
+        let mut options = fs::OpenOptions::new();
+        options.read(true);
+        match self {
+            OpenMode::Read => {}
+            OpenMode::ReadWrite => {
+                options.write(true);
+            }
+            OpenMode::Create => {
+                options.write(true).create(true).truncate(false);
+            }
+            OpenMode::CreateNew => {
+                options.write(true).create_new(true);
+            }
+            OpenMode::CreateEmpty => {
+                options.write(true).create(true).truncate(true);
+            }
+        }
+        options
+    }
+}
+
+impl File {
+    /// Takes over a file opened elsewhere; `path` is for messages.
+    pub fn from_std(file: fs::File, path: PathBuf) -> File {
+        File(Arc::new(Inner {
+            file: Some(file),
+            path,
+        }))
+    }
+
+    /// The path it was opened by. A later rename does not change it.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    pub(crate) fn std(&self) -> &fs::File {
+        self.0.file.as_ref().expect("there until drop")
+    }
+}
+
+impl AsRawFd for File {
+    fn as_raw_fd(&self) -> RawFd {
+        self.std().as_raw_fd()
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.std().as_fd()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            REAPER.submit(Box::new(move || drop(file)));
+        }
+    }
+}
+
+/// What went wrong, where: the inside of the `io::Error`s of [`crate::fs`].
+#[derive(Debug)]
+pub struct FsError {
+    /// What was tried.
+    pub operation: &'static str,
+    /// On which file or directory.
+    pub path: PathBuf,
+    /// At which byte of it, for reads and writes.
+    pub offset: Option<u64>,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl FsError {
+    pub(crate) fn wrap(
+        operation: &'static str,
+        path: &Path,
+        offset: Option<u64>,
+        source: io::Error,
+    ) -> io::Error {
+        let kind = source.kind();
+        io::Error::new(
+            kind,
+            FsError {
+                operation,
+                path: path.to_owned(),
+                offset,
+                source,
+            },
+        )
+    }
+}
+
+impl fmt::Display for FsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.operation, self.path.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.source)
+    }
+}
+
+impl std::error::Error for FsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// The errno of an error of [`crate::fs`] (or of any `io::Error` that has one).
+pub fn os_error(error: &io::Error) -> Option<i32> {
+    let inside = error
+        .get_ref()
+        .and_then(|inside| inside.downcast_ref::<FsError>());
+    match inside {
+        Some(inside) => inside.source.raw_os_error(),
+        None => error.raw_os_error(),
+    }
+}

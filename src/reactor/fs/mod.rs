@@ -1,0 +1,21 @@
+//! Files: handles, reads and writes, flushes, names.
+//!
+//! Reads and writes go to the engine of the calling thread's runtime. Everything that may block on
+//! metadata or on a flush goes to worker threads: never call `std::fs` from a task.
+//!
+//! Errors are `io::Error`s of the kernel's kind whose text names the operation, the path and the
+//! offset; [`os_error`] gives the errno.
+
+mod data;
+mod file;
+mod lock;
+mod namespace;
+
+pub use data::{read_at, read_cached, sync_data, write_at};
+pub use file::{File, FsError, OpenMode, os_error};
+pub use lock::DirLock;
+pub use namespace::{
+    DirEntry, FileMeta, allocate, create_dir, create_dir_all, exists, len, list_dir, metadata,
+    open, read_file, remove_dir_all, rename, sync_all, sync_dir, truncate, unlink,
+    write_file_atomically,
+};

@@ -1,0 +1,291 @@
+//! Names, sizes and directories: all on worker threads.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::file::{File, FsError, OpenMode};
+use crate::sys;
+use crate::workers::{NAMESPACE, Pool, REAPER, SYNCERS};
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name within the directory.
+    pub name: OsString,
+    /// What it names.
+    pub meta: FileMeta,
+}
+
+/// Facts about a file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMeta {
+    /// Length in bytes.
+    pub len: u64,
+    /// True for a directory (links are followed).
+    pub is_dir: bool,
+    /// Time of the last change of the content, in milliseconds since 1970.
+    pub modified_ms: i64,
+}
+
+impl FileMeta {
+    fn of(meta: &fs::Metadata) -> FileMeta {
+        let modified = meta
+            .modified()
+            .ok()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified_ms = modified.and_then(|since| i64::try_from(since.as_millis()).ok());
+        FileMeta {
+            len: meta.len(),
+            is_dir: meta.is_dir(),
+            modified_ms: modified_ms.unwrap_or(0),
+        }
+    }
+}
+
+async fn run<T, F>(pool: &Pool, operation: &'static str, path: &Path, work: F) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&Path) -> io::Result<T> + Send + 'static,
+{
+    let path = path.to_owned();
+    pool.run(move || {
+        work(&path).map_err(|error| {
+            if error.get_ref().is_some_and(|inside| inside.is::<FsError>()) {
+                return error; // names its path already
+            }
+            FsError::wrap(operation, &path, None, error)
+        })
+    })
+    .await
+}
+
+/// Opens a file. A missing directory entry is not made durable by this: see [`sync_dir`].
+///
+/// # Errors
+/// The kernel's.
+pub async fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
+    run(&NAMESPACE, "open", path, move |path| {
+        mode.options()
+            .open(path)
+            .map(|file| File::from_std(file, path.to_owned()))
+    })
+    .await
+}
+
+/// Makes a directory; its parent must exist.
+///
+/// # Errors
+/// The kernel's; `AlreadyExists` if it is there.
+pub async fn create_dir(path: &Path) -> io::Result<()> {
+    run(&NAMESPACE, "create directory", path, |path| {
+        fs::create_dir(path)
+    })
+    .await
+}
+
+/// Makes a directory and its parents; what exists stays.
+///
+/// # Errors
+/// The kernel's.
+pub async fn create_dir_all(path: &Path) -> io::Result<()> {
+    run(&NAMESPACE, "create directory", path, |path| {
+        fs::create_dir_all(path)
+    })
+    .await
+}
+
+/// Removes a directory and all that is in it.
+///
+/// # Errors
+/// The kernel's; part of it may be gone then.
+pub async fn remove_dir_all(path: &Path) -> io::Result<()> {
+    run(&REAPER, "remove directory", path, |path| {
+        fs::remove_dir_all(path)
+    })
+    .await
+}
+
+/// Renames; an existing target is replaced. Durable only after [`sync_dir`] of the parent.
+///
+/// # Errors
+/// The kernel's.
+pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let to = to.to_owned();
+    run(&NAMESPACE, "rename", from, move |from| fs::rename(from, to)).await
+}
+
+/// Removes a file's name. Durable only after [`sync_dir`] of the parent.
+///
+/// # Errors
+/// The kernel's.
+pub async fn unlink(path: &Path) -> io::Result<()> {
+    run(&REAPER, "unlink", path, |path| fs::remove_file(path)).await
+}
+
+/// What is in a directory, without `.` and `..`, in no order. Names that vanish meanwhile are left
+/// out.
+///
+/// # Errors
+/// The kernel's.
+pub async fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
+    run(&NAMESPACE, "list", path, |path| {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            match fs::metadata(entry.path()) {
+                Ok(meta) => {
+                    entries.push(DirEntry {
+                        name: entry.file_name(),
+                        meta: FileMeta::of(&meta),
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(FsError::wrap("stat", &entry.path(), None, error)),
+            }
+        }
+        Ok(entries)
+    })
+    .await
+}
+
+/// Facts about a path.
+///
+/// # Errors
+/// The kernel's; `NotFound` if nothing is there.
+pub async fn metadata(path: &Path) -> io::Result<FileMeta> {
+    run(&NAMESPACE, "stat", path, |path| {
+        fs::metadata(path).map(|meta| FileMeta::of(&meta))
+    })
+    .await
+}
+
+/// True if something is at `path`.
+///
+/// # Errors
+/// The kernel's, where it cannot tell.
+pub async fn exists(path: &Path) -> io::Result<bool> {
+    run(&NAMESPACE, "stat", path, |path| path.try_exists()).await
+}
+
+/// Length of an open file in bytes.
+///
+/// # Errors
+/// The kernel's.
+pub async fn len(file: &File) -> io::Result<u64> {
+    let file = file.clone();
+    let path = file.path().to_owned();
+    run(&NAMESPACE, "stat", &path, move |_| {
+        file.std().metadata().map(|meta| meta.len())
+    })
+    .await
+}
+
+/// Cuts (or extends with zeros) an open file to `len` bytes.
+///
+/// # Errors
+/// The kernel's.
+pub async fn truncate(file: &File, len: u64) -> io::Result<()> {
+    let file = file.clone();
+    let path = file.path().to_owned();
+    run(&NAMESPACE, "truncate", &path, move |_| {
+        file.std().set_len(len)
+    })
+    .await
+}
+
+/// Reserves disk blocks for `len` bytes from `offset`, without changing the file's length.
+///
+/// # Errors
+/// The kernel's; `StorageFull` if the disk has no room, `Unsupported` on some file systems.
+pub async fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let file = file.clone();
+    let path = file.path().to_owned();
+    run(&NAMESPACE, "allocate", &path, move |_| {
+        let offset = sys::offset_of(offset).map_err(io::Error::from_raw_os_error)?;
+        let len = sys::offset_of(len).map_err(io::Error::from_raw_os_error)?;
+        Ok(fallocate(
+            &file,
+            FallocateFlags::FALLOC_FL_KEEP_SIZE,
+            offset,
+            len,
+        )?)
+    })
+    .await
+}
+
+/// Makes a file's data and all its metadata durable (`fsync`), on a syncer thread.
+///
+/// # Errors
+/// The kernel's; see [`super::sync_data`] on never trying again.
+pub async fn sync_all(file: &File) -> io::Result<()> {
+    let file = file.clone();
+    let path = file.path().to_owned();
+    run(&SYNCERS, "fsync", &path, move |_| file.std().sync_all()).await
+}
+
+/// Makes a directory's entries durable, on a syncer thread.
+///
+/// # Errors
+/// The kernel's; see [`super::sync_data`] on never trying again.
+pub async fn sync_dir(path: &Path) -> io::Result<()> {
+    run(&SYNCERS, "fsync directory", path, sync_dir_now).await
+}
+
+fn sync_dir_now(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()
+}
+
+/// The whole of a small file.
+///
+/// # Errors
+/// The kernel's; `FileTooLarge` if it has more than `bytes_max` bytes.
+pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
+    run(&NAMESPACE, "read", path, move |path| {
+        let mut content = Vec::new();
+        let limit = u64::try_from(bytes_max)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        fs::File::open(path)?
+            .take(limit)
+            .read_to_end(&mut content)?;
+        if content.len() > bytes_max {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        Ok(Bytes::from(content))
+    })
+    .await
+}
+
+/// Replaces a file's content so that a crash leaves the old or the new, durably: writes
+/// `<name>.tmp` beside it, syncs it, renames it, syncs the directory.
+///
+/// # Errors
+/// The kernel's; the old content is then still in place unless it was the last sync that failed.
+pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()> {
+    run(&SYNCERS, "replace", path, move |path| {
+        let temporary = temporary_name(path)?;
+        let mut file = fs::File::create(&temporary)?;
+        file.write_all(&content)?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&temporary, path)?;
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => sync_dir_now(parent),
+            Some(_) | None => sync_dir_now(Path::new(".")),
+        }
+    })
+    .await
+}
+
+fn temporary_name(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut name = name.to_owned();
+    name.push(".tmp");
+    Ok(path.with_file_name(name))
+}

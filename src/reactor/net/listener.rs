@@ -1,0 +1,120 @@
+//! Accepting connections.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::stats;
+use crate::time::{Duration, sleep};
+
+/// Connections that may wait to be accepted (the kernel cuts it to `net.core.somaxconn`).
+const BACKLOG: u32 = 4_096;
+/// First and longest pause after a lack of descriptors or memory.
+const PAUSE_MS_MIN: u64 = 10;
+const PAUSE_MS_MAX: u64 = 1_000;
+
+/// A listening TCP socket of the runtime it was bound on. One process at a time per address and port:
+/// SO_REUSEADDR, so that a restart need not wait, and no SO_REUSEPORT.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+/// A connection that no runtime has adopted yet; it may go to another thread.
+#[derive(Debug)]
+pub struct Accepted {
+    pub(super) stream: std::net::TcpStream,
+    peer: SocketAddr,
+}
+
+impl Accepted {
+    /// The other end.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+impl Listener {
+    /// Listens. Port 0 lets the kernel choose one.
+    ///
+    /// # Errors
+    /// The kernel's; `AddrInUse` if another process, or another socket of this one, listens there.
+    pub fn bind(address: SocketAddr) -> io::Result<Listener> {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG).map(Listener)
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// The next connection. Connections that fail before they are accepted are passed over. A lack
+    /// of file descriptors or memory pauses accepting, longer each time, until it is over: the
+    /// connections wait in the kernel.
+    ///
+    /// # Errors
+    /// Only those after which this listener is of no more use.
+    pub async fn accept(&self) -> io::Result<(Accepted, SocketAddr)> {
+        let mut pause_ms = PAUSE_MS_MIN;
+        loop {
+            let error = match self.0.accept().await {
+                Ok((stream, peer)) => {
+                    stats::count(|stats| stats.accepts += 1);
+                    let stream = stream.into_std()?;
+                    return Ok((Accepted { stream, peer }, peer));
+                }
+                Err(error) => error,
+            };
+            match verdict(&error) {
+                Verdict::Next => {}
+                Verdict::Pause => {
+                    if pause_ms == PAUSE_MS_MIN {
+                        tracing::warn!(%error, "accepting connections pauses");
+                    }
+                    stats::count(|stats| stats.accept_pauses += 1);
+                    sleep(Duration::from_millis(pause_ms)).await;
+                    pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
+                }
+                Verdict::Fail => return Err(error),
+            }
+        }
+    }
+}
+
+enum Verdict {
+    Next,
+    Pause,
+    Fail,
+}
+
+/// What accept(2) says of its errors.
+fn verdict(error: &io::Error) -> Verdict {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Verdict::Pause,
+        // Errors of the connection, or of its network, that accept(2) passes on.
+        Some(
+            libc::ECONNABORTED
+            | libc::EINTR
+            | libc::EPROTO
+            | libc::EPERM
+            | libc::ENETDOWN
+            | libc::ENOPROTOOPT
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::EHOSTUNREACH
+            | libc::EOPNOTSUPP
+            | libc::ENETUNREACH
+            | libc::ETIMEDOUT
+            | libc::ECONNRESET,
+        ) => Verdict::Next,
+        Some(_) | None => Verdict::Fail,
+    }
+}

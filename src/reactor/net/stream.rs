@@ -1,0 +1,241 @@
+//! A connection.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use nix::sys::socket::{MsgFlags, send, sendmsg, shutdown};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::listener::Accepted;
+use super::{READ_STEP_BYTES, SEND_QUANTUM_BYTES};
+use crate::{stats, task};
+
+/// Slices of one vectored send (`IOV_MAX`).
+const IOVECS_MAX: usize = 1_024;
+
+/// Least room in a buffer that is worth a read.
+const READ_ROOM_BYTES_MIN: usize = 4 * 1024;
+
+/// Whether more bytes of the same answer follow at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// The kernel may hold back the last, partly filled packet (MSG_MORE).
+    Yes,
+    /// Everything leaves now.
+    No,
+}
+
+impl More {
+    fn flags(self) -> MsgFlags {
+        match self {
+            // nix does not name MSG_MORE.
+            More::Yes => MsgFlags::from_bits_retain(libc::MSG_MORE) | MsgFlags::MSG_NOSIGNAL,
+            More::No => MsgFlags::MSG_NOSIGNAL,
+        }
+    }
+}
+
+/// A connection of the runtime that adopted it. One task may read while another one writes (share it
+/// by `Rc`); two tasks on one side would mix their bytes.
+#[derive(Debug)]
+pub struct Stream {
+    pub(super) tcp: TcpStream,
+    peer: SocketAddr,
+}
+
+impl Stream {
+    /// Makes a connection this thread's. Small packets leave at once (TCP_NODELAY).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn adopt(accepted: Accepted) -> io::Result<Stream> {
+        let peer = accepted.peer_addr();
+        Stream::with_peer(TcpStream::from_std(accepted.stream)?, peer)
+    }
+
+    /// Connects to a listener.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn connect(address: SocketAddr) -> io::Result<Stream> {
+        Stream::with_peer(TcpStream::connect(address).await?, address)
+    }
+
+    fn with_peer(tcp: TcpStream, peer: SocketAddr) -> io::Result<Stream> {
+        match tcp.set_nodelay(true) {
+            Ok(()) => {}
+            // The peer has reset the connection already: the first read will say so.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Stream { tcp, peer })
+    }
+
+    /// The other end.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Waits for bytes and appends at most `at_most` of them to `buf`. Room is made only once there
+    /// are bytes, at most [`READ_STEP_BYTES`] at a time: the buffer grows as bytes arrive. Gives
+    /// their count, 0 at the end of the stream. Cancel-safe.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn read_into(&self, buf: &mut BytesMut, at_most: usize) -> io::Result<usize> {
+        if at_most == 0 {
+            return Ok(0);
+        }
+        loop {
+            self.tcp.readable().await?;
+            if buf.capacity() - buf.len() < at_most.min(READ_ROOM_BYTES_MIN) {
+                buf.reserve(at_most.min(READ_STEP_BYTES));
+            }
+            match self.tcp.try_read_buf(&mut (&mut *buf).limit(at_most)) {
+                Ok(read) => {
+                    stats::count(|stats| stats.socket_bytes_received += read as u64);
+                    return Ok(read);
+                }
+                Err(error) if is_retry(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends all of `bytes`. Dropping the future before its end leaves the stream in the middle of
+    /// them: close it then.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn write_all(&self, mut bytes: &[u8], more: More) -> io::Result<()> {
+        let mut quantum = SEND_QUANTUM_BYTES;
+        while !bytes.is_empty() {
+            let chunk = &bytes[..bytes.len().min(SEND_QUANTUM_BYTES)];
+            let flags = more_within(more, chunk.len() < bytes.len()).flags();
+            let fd = self.tcp.as_raw_fd();
+            let sent = self.when_writable(|| Ok(send(fd, chunk, flags)?)).await?;
+            bytes = &bytes[sent..];
+            self.after_copy(sent, &mut quantum).await;
+        }
+        Ok(())
+    }
+
+    /// Sends all of `parts`, one after the other, with few system calls. As [`Stream::write_all`]
+    /// for the rest.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn write_all_vectored(&self, parts: &[Bytes], more: More) -> io::Result<()> {
+        let mut quantum = SEND_QUANTUM_BYTES;
+        // First part not wholly sent, and how much of it is.
+        let (mut first, mut skip) = (0, 0);
+        loop {
+            while parts.get(first).is_some_and(|part| part.len() == skip) {
+                (first, skip) = (first + 1, 0);
+            }
+            if first == parts.len() {
+                return Ok(());
+            }
+            let rest = &parts[first..];
+            let slices: Vec<_> = rest
+                .iter()
+                .take(IOVECS_MAX)
+                .enumerate()
+                .map(|(n, part)| IoSlice::new(if n == 0 { &part[skip..] } else { part }))
+                .collect();
+            let flags = more_within(more, slices.len() < rest.len()).flags();
+            let fd = self.tcp.as_raw_fd();
+            let send = || Ok(sendmsg::<()>(fd, &slices, &[], flags, None)?);
+            let sent = self.when_writable(send).await?;
+            let mut left = sent;
+            while left > 0 {
+                let step = left.min(parts[first].len() - skip);
+                left -= step;
+                skip += step;
+                if skip == parts[first].len() {
+                    (first, skip) = (first + 1, 0);
+                }
+            }
+            self.after_copy(sent, &mut quantum).await;
+        }
+    }
+
+    /// Runs a non-blocking call as soon as the socket can take bytes, again until it does.
+    pub(super) async fn when_writable(
+        &self,
+        mut call: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            match self.tcp.try_io(Interest::WRITABLE, &mut call) {
+                Ok(sent) => return Ok(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.tcp.writable().await?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn after_copy(&self, sent: usize, quantum: &mut usize) {
+        stats::count(|stats| stats.socket_bytes_copied += sent as u64);
+        spend(quantum, sent).await;
+    }
+
+    /// Ends both directions; tasks that wait on the stream wake up with an end or an error. The
+    /// descriptor goes when the last owner does.
+    pub fn close(&self) {
+        // ENOTCONN: the other end was faster.
+        let _ = shutdown(self.tcp.as_raw_fd(), Shutdown::Both.into_nix());
+    }
+
+    /// Ends our sending; the peer reads an end of stream after what was sent.
+    pub fn close_write(&self) {
+        let _ = shutdown(self.tcp.as_raw_fd(), Shutdown::Write.into_nix());
+    }
+}
+
+/// Takes `sent` off the quantum; when it is spent, the other tasks run before this one goes on.
+pub(super) async fn spend(quantum: &mut usize, sent: usize) {
+    *quantum = quantum.saturating_sub(sent);
+    if *quantum == 0 {
+        *quantum = SEND_QUANTUM_BYTES;
+        task::yield_now().await;
+    }
+}
+
+fn more_within(more: More, rest_follows: bool) -> More {
+    if rest_follows { More::Yes } else { more }
+}
+
+fn is_retry(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+trait IntoNix {
+    fn into_nix(self) -> nix::sys::socket::Shutdown;
+}
+
+impl IntoNix for Shutdown {
+    fn into_nix(self) -> nix::sys::socket::Shutdown {
+        match self {
+            Shutdown::Read => nix::sys::socket::Shutdown::Read,
+            Shutdown::Write => nix::sys::socket::Shutdown::Write,
+            Shutdown::Both => nix::sys::socket::Shutdown::Both,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What belongs to the process as a whole: its limits and its signals.
+
+use std::io;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// Raises the soft limit of open files to the hard one. Returns the limit that now holds.
+///
+/// # Errors
+/// What `getrlimit` or `setrlimit` says; the old limit then still holds.
+pub fn raise_open_files_limit() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
+}
+
+/// A request to end, by signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGINT (Ctrl-C).
+    Interrupt,
+}
+
+/// SIGTERM and SIGINT, caught from the moment of [`TerminateSignals::install`]; their default action
+/// (the process's end) is off from then on, for good.
+#[derive(Debug)]
+pub struct TerminateSignals {
+    terminate: Stream,
+    interrupt: Stream,
+}
+
+impl TerminateSignals {
+    /// Starts catching. Works inside [`crate::Runtime::block_on`] and inside a tokio runtime.
+    ///
+    /// # Errors
+    /// What `sigaction` says.
+    pub fn install() -> io::Result<TerminateSignals> {
+        Ok(TerminateSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// The next of the two signals.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|cx| {
+            if self.terminate.poll_recv(cx).is_ready() {
+                return std::task::Poll::Ready(Signal::Terminate);
+            }
+            self.interrupt.poll_recv(cx).map(|_| Signal::Interrupt)
+        })
+        .await
+    }
+}
+
+/// Waits for SIGTERM or SIGINT. Signals are caught from the first poll on: install
+/// [`TerminateSignals`] where one may come before.
+///
+/// # Errors
+/// What `sigaction` says.
+pub async fn terminate_signal() -> io::Result<Signal> {
+    Ok(TerminateSignals::install()?.next().await)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::{self as send, raise};
+
+    use super::*;
+    use crate::{Runtime, RuntimeOptions};
+
+    #[test]
+    fn terminate_and_interrupt_are_told_apart() {
+        let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+        runtime.block_on(async {
+            let mut signals = TerminateSignals::install().unwrap();
+            raise(send::Signal::SIGTERM).unwrap();
+            assert_eq!(signals.next().await, Signal::Terminate);
+            raise(send::Signal::SIGINT).unwrap();
+            assert_eq!(signals.next().await, Signal::Interrupt);
+        });
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_the_hard_one() {
+        let limit = raise_open_files_limit().unwrap();
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (limit, limit));
+    }
+}

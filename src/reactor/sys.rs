@@ -1,0 +1,64 @@
+//! System calls that no safe wrapper covers, each in a safe function of its own.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+
+use bytes::BytesMut;
+
+/// Counts `len` more bytes of `buf` as filled.
+///
+/// The caller has just been told by the kernel that it filled them: the first `len` bytes of
+/// `buf.spare_capacity_mut()`.
+pub(crate) fn assume_filled(buf: &mut BytesMut, len: usize) {
+    let filled = buf.len() + len;
+    assert!(filled <= buf.capacity());
+    // SAFETY: `filled` is within the capacity, and the kernel initialised the bytes up to it
+    // (`ReadOp::on_read` is the only caller and passes the count of a completed read into them).
+    unsafe { buf.set_len(filled) };
+}
+
+/// `preadv2` of one buffer. `flags` are `RWF_*`. Gives the count of bytes read or the errno.
+pub(crate) fn read_at(
+    fd: RawFd,
+    buf: &mut [MaybeUninit<u8>],
+    offset: u64,
+    flags: libc::c_int,
+) -> Result<usize, i32> {
+    let iovec = libc::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: buf.len(),
+    };
+    let offset = offset_of(offset)?;
+    // SAFETY: the iovec names `buf`, which is borrowed mutably for the length of the call; the kernel
+    // writes at most `iov_len` bytes there and keeps no pointer. A stale `fd` would be an error, and
+    // callers hold the file open.
+    let read = unsafe { libc::preadv2(fd, &raw const iovec, 1, offset, flags) };
+    usize::try_from(read).map_err(|_| errno())
+}
+
+/// As [`read_at`] into initialised memory.
+pub(crate) fn read_at_into(
+    fd: RawFd,
+    buf: &mut [u8],
+    offset: u64,
+    flags: libc::c_int,
+) -> Result<usize, i32> {
+    let len = buf.len();
+    let start: *mut MaybeUninit<u8> = buf.as_mut_ptr().cast();
+    // SAFETY: the same memory under a weaker type, borrowed for the length of the call; `read_at`
+    // hands it to the kernel only, which writes initialised bytes.
+    let buf = unsafe { std::slice::from_raw_parts_mut(start, len) };
+    read_at(fd, buf, offset, flags)
+}
+
+/// A file offset as the kernel takes it.
+pub(crate) fn offset_of(offset: u64) -> Result<i64, i32> {
+    i64::try_from(offset).map_err(|_| libc::EINVAL)
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}

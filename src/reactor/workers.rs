@@ -1,0 +1,214 @@
+//! Bounded pools of threads for calls that may block.
+//!
+//! A pool starts threads when there is work and none is idle, up to its bound; more work queues. The
+//! queue needs no bound of its own: each job but a close has a task that waits for it, and closes are
+//! bounded by the process's file descriptors. Jobs own all they touch.
+//!
+//! Workers run on every core the process may use, whatever the pin of the thread that started them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::context;
+use crate::cores;
+use crate::sync::{lock, oneshot};
+
+/// Threads for open, rename, list and the like.
+const NAMESPACE_THREADS_MAX: usize = 2;
+/// Threads for close, unlink and removal of directories, whose last step may free a large file.
+const REAPER_THREADS_MAX: usize = 1;
+/// Threads for fsync and fdatasync: also the most flushes that the process has on its disks at once.
+const SYNCER_THREADS_MAX: usize = 4;
+/// Threads for reads and writes of threads that have no runtime of their own.
+const SHARED_DATA_THREADS_MAX: usize = 2;
+
+/// Opens, renames, lists.
+pub(crate) static NAMESPACE: LazyLock<Pool> =
+    LazyLock::new(|| Pool::new("tw-names", NAMESPACE_THREADS_MAX));
+/// Closes and unlinks.
+pub(crate) static REAPER: LazyLock<Pool> =
+    LazyLock::new(|| Pool::new("tw-closer", REAPER_THREADS_MAX));
+/// Flushes.
+pub(crate) static SYNCERS: LazyLock<Pool> =
+    LazyLock::new(|| Pool::new("tw-syncer", SYNCER_THREADS_MAX));
+/// Reads and writes of threads without a runtime.
+pub(crate) static SHARED_DATA: LazyLock<Pool> =
+    LazyLock::new(|| Pool::new("tw-data", SHARED_DATA_THREADS_MAX));
+
+type Job = Box<dyn FnOnce() + Send>;
+
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: &'static str,
+    threads_max: usize,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    idle: usize,
+    closed: bool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// `name` is seen in `top -H`: at most 12 bytes, a number is added.
+    pub(crate) fn new(name: &'static str, threads_max: usize) -> Pool {
+        let state = Mutex::new(State::default());
+        Pool {
+            shared: Arc::new(Shared {
+                name,
+                threads_max,
+                state,
+                work: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Queues a job that nobody waits for.
+    pub(crate) fn submit(&self, job: Job) {
+        let mut state = lock(&self.shared.state);
+        state.queue.push_back(job);
+        // An idle thread may have been promised to an earlier job that it has not taken yet.
+        let short = state.queue.len() > state.idle;
+        if short && state.threads.len() < self.shared.threads_max {
+            match self.start_thread(state.threads.len()) {
+                Ok(thread) => state.threads.push(thread),
+                Err(error) if state.threads.is_empty() => {
+                    // No thread at all: a late answer on this thread is better than none.
+                    tracing::warn!(pool = self.shared.name, %error, "cannot start a worker thread");
+                    let jobs = std::mem::take(&mut state.queue);
+                    drop(state);
+                    jobs.into_iter().for_each(|job| job());
+                    return;
+                }
+                Err(_) => {} // those that run will come to it
+            }
+        }
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    /// Runs `work` on a worker and waits for what it gives. The job runs to its end even if the
+    /// future is dropped, and the runtime of the calling thread waits for it before it ends.
+    pub(crate) async fn run<T, F>(&self, work: F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> io::Result<T> + Send + 'static,
+    {
+        let guard = context::current().map(|context| context.in_flight.enter());
+        let (answer, wait) = oneshot::channel();
+        self.submit(Box::new(move || {
+            let result = work();
+            // A dropped future wants no answer. The result is dropped here, before the guard.
+            drop(answer.send(result));
+            drop(guard);
+        }));
+        match wait.await {
+            Some(result) => result,
+            None => Err(io::Error::other("the worker thread gave no answer")),
+        }
+    }
+
+    fn start_thread(&self, number: usize) -> io::Result<JoinHandle<()>> {
+        let shared = Arc::clone(&self.shared);
+        std::thread::Builder::new()
+            .name(format!("{}{number}", self.shared.name))
+            .spawn(move || {
+                // Where it is not allowed the thread runs where its starter runs: slower, not wrong.
+                let _ = cores::unpin();
+                shared.serve();
+            })
+    }
+}
+
+impl Drop for Pool {
+    /// Waits until every queued job is done.
+    fn drop(&mut self) {
+        let threads = {
+            let mut state = lock(&self.shared.state);
+            state.closed = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.shared.work.notify_all();
+        for thread in threads {
+            // `serve` catches the panics of jobs.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self) {
+        while let Some(job) = self.next_job() {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                tracing::error!(pool = self.name, "a job panicked");
+            }
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state.idle += 1;
+            state = self
+                .work
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::sync::tests_support::block_on;
+
+    #[test]
+    fn never_more_threads_than_the_bound_and_every_job_runs() {
+        let pool = Pool::new("tw-test", 3);
+        let (now, most, done) = (
+            Arc::new(AtomicUsize::new(0)),
+            Arc::new(AtomicUsize::new(0)),
+            Arc::default(),
+        );
+        for _ in 0..200 {
+            let (now, most, done): (_, _, Arc<AtomicUsize>) =
+                (Arc::clone(&now), Arc::clone(&most), Arc::clone(&done));
+            pool.submit(Box::new(move || {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::yield_now();
+                now.fetch_sub(1, Ordering::SeqCst);
+                done.fetch_add(1, Ordering::SeqCst);
+            }));
+        }
+        drop(pool);
+        assert_eq!(done.load(Ordering::SeqCst), 200);
+        assert!(most.load(Ordering::SeqCst) <= 3);
+    }
+
+    #[test]
+    fn a_panicking_job_is_an_error_and_the_pool_lives_on() {
+        let pool = Pool::new("tw-test", 1);
+        let lost: io::Result<()> = block_on(pool.run(|| panic!("a job's bug")));
+        assert!(lost.is_err());
+        assert_eq!(block_on(pool.run(|| Ok(5))).unwrap(), 5);
+    }
+}
