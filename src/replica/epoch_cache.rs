@@ -266,7 +266,7 @@ fn changed_if(changed: bool) -> EpochChange {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{Just, Strategy, prop_assert_eq, prop_oneof, proptest};
+    use proptest::prelude::{Just, ProptestConfig, Strategy, prop_assert_eq, prop_oneof, proptest};
     use thalweg_types::{LeaderEpoch, Offset};
 
     use super::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileError};
@@ -470,6 +470,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn agrees_with_a_list_of_records(ops in proptest::collection::vec(ops(), 1..60)) {
             let mut log = Log::default();

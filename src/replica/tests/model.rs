@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use proptest::prelude::{Just, Strategy, prop_oneof, proptest};
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use thalweg_protocol::records::{BatchSummary, Codec, TimestampType};
 use thalweg_replica::{
     Acks, Effect, EpochCache, FetchAsk, Isolation, Leadership, Parking, Refused, Replica,
@@ -387,6 +387,8 @@ impl Run {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn agrees_with_the_model(events in proptest::collection::vec(events(), 1..120)) {
         let mut run = Run::new();

@@ -1,0 +1,91 @@
+//! What the controller decides. Nothing here changes an image: each decision is records, to be made
+//! durable and then replayed.
+
+mod cluster;
+mod create;
+mod delete;
+
+use thalweg_config::BrokerConfig;
+use thalweg_protocol::ErrorCode;
+use thalweg_types::{BrokerId, TopicId};
+
+use crate::image::Image;
+use crate::record::Record;
+
+pub use cluster::{METADATA_VERSION, METADATA_VERSION_FEATURE, Registration, initial_records};
+
+/// Draws of a random id before giving up; each fails with a chance below 2 in 64.
+const ID_DRAWS_MAX: usize = 64;
+
+/// Records to append and the answer to give once they are durable and replayed.
+#[derive(Clone, PartialEq, Debug)]
+#[must_use]
+pub struct Decision<A> {
+    /// In this order, in one batch.
+    pub records: Vec<Record>,
+    /// For the client.
+    pub answer: A,
+}
+
+/// A refusal for one topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicRefusal {
+    /// The code on the wire.
+    pub code: ErrorCode,
+    /// The text beside it.
+    pub message: String,
+}
+
+impl TopicRefusal {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> TopicRefusal {
+        TopicRefusal {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// The controller of one moment: what it knows and what it draws ids from.
+pub struct Controller<'a> {
+    image: &'a Image,
+    config: &'a BrokerConfig,
+    draw: &'a mut dyn FnMut() -> [u8; 16],
+}
+
+impl<'a> Controller<'a> {
+    /// A controller over `image`; `config` gives defaults, `draw` 16 fresh random bytes per call.
+    pub fn new(
+        image: &'a Image,
+        config: &'a BrokerConfig,
+        draw: &'a mut dyn FnMut() -> [u8; 16],
+    ) -> Controller<'a> {
+        Controller {
+            image,
+            config,
+            draw,
+        }
+    }
+
+    /// An id for a new topic: not taken, and not reading as an option on a command line.
+    fn new_topic_id(&mut self) -> TopicId {
+        for _ in 0..ID_DRAWS_MAX {
+            let id = TopicId::from_random((self.draw)());
+            let usable = !id.reads_as_option() && self.image.topic_by_id(id).is_none();
+            if usable && !id.is_zero() {
+                return id;
+            }
+        }
+        // Only with a source that is not random. The id is still well-formed; a taken one is
+        // refused when the record is applied.
+        TopicId::from_random((self.draw)())
+    }
+
+    /// Brokers that may hold new partitions, sorted by id.
+    fn live_brokers(&self) -> Vec<BrokerId> {
+        let live = self
+            .image
+            .brokers()
+            .filter(|b| !b.fenced && !b.in_controlled_shutdown);
+        live.map(|broker| broker.id).collect()
+    }
+}
