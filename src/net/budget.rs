@@ -377,7 +377,10 @@ mod tests {
         let mut held: Vec<MemoryPermit> = Vec::new();
         for _ in 0..20_000 {
             match random(4) {
-                0 => waiting.push(budget.acquire(1 + random(1 << (10 + random(17))) as u32)),
+                0 => {
+                    let magnitude = 10 + random(17);
+                    waiting.push(budget.acquire(1 + random(1 << magnitude) as u32));
+                }
                 1 if !held.is_empty() => {
                     held.swap_remove(random(held.len() as u64) as usize);
                 }

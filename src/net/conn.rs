@@ -61,6 +61,7 @@ pub(crate) struct Life {
     frame_due: Cell<Instant>,
     frame_owed: Cell<u64>,
     write_due: Cell<Option<Instant>>,
+    flush_due: Cell<Option<(Instant, CloseReason)>>,
     ended: Cell<Option<CloseReason>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -84,6 +85,7 @@ impl ConnState {
                 frame_due: Cell::new(now),
                 frame_owed: Cell::new(0),
                 write_due: Cell::new(None),
+                flush_due: Cell::new(None),
                 ended: Cell::new(None),
                 waker: RefCell::new(None),
             },
@@ -112,6 +114,12 @@ impl ConnState {
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.borrow().clone()
+    }
+
+    /// Ends the connection without an answer to what is in flight: a client that asked for no answer
+    /// (acks=0) learns of a refusal in no other way.
+    pub fn abort(&self, reason: CloseReason) {
+        self.life.end(reason);
     }
 
     /// Notes the `client_id` of a request header.
@@ -145,6 +153,13 @@ impl ConnState {
     #[must_use]
     pub fn bytes_out(&self) -> u64 {
         self.bytes_out.get()
+    }
+
+    /// True while the connection holds memory to read into. One that has been idle for a second or
+    /// two does not.
+    #[must_use]
+    pub fn holds_read_buffer(&self) -> bool {
+        self.life.holds_buffer.get()
     }
 
     pub(crate) fn count_request(&self) {
@@ -182,6 +197,9 @@ impl ConnState {
         if life.write_due.get().is_some_and(|due| now >= due) {
             return Some(CloseReason::SlowReader);
         }
+        if let Some((_, reason)) = life.flush_due.get().filter(|(due, _)| now >= *due) {
+            return Some(reason);
+        }
         match life.reading.get() {
             Reading::Frame if now >= life.frame_due.get() => Some(CloseReason::SlowFrame),
             Reading::Idle if self.queue.borrow().in_flight() > 0 => {
@@ -218,6 +236,13 @@ impl Life {
     /// The client must take what is being sent by `due`.
     pub(crate) fn await_taken(&self, due: Option<Instant>) {
         self.write_due.set(due);
+    }
+
+    /// No more requests are read; what is owed must be sent by `due`, then the connection ends for
+    /// `reason`.
+    pub(crate) fn flush_by(&self, due: Instant, reason: CloseReason) {
+        self.reading.set(Reading::Busy);
+        self.flush_due.set(Some((due, reason)));
     }
 
     pub(crate) fn ended(&self) -> Option<CloseReason> {

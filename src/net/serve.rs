@@ -111,7 +111,8 @@ where
     /// before is answered first.
     fn stop_reading(&mut self, closing: Closing) {
         let (conn, net) = (&self.link.conn, &self.link.net);
-        conn.life.reading.set(Reading::Busy);
+        let due = net.due_in(net.limits().write_window);
+        conn.life.flush_by(due, closing.reason);
         match closing.reason {
             CloseReason::ClientClosed | CloseReason::SocketError => self.gone = Some(closing),
             CloseReason::Idle
@@ -122,11 +123,7 @@ where
             | CloseReason::IllegalState
             | CloseReason::StorageError
             | CloseReason::Internal
-            | CloseReason::Stopping => {
-                conn.queue.borrow_mut().push_close(closing);
-                conn.life
-                    .await_taken(Some(net.due_in(net.limits().write_window)));
-            }
+            | CloseReason::Stopping => conn.queue.borrow_mut().push_close(closing),
         }
     }
 }
