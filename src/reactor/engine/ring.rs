@@ -313,12 +313,12 @@ impl Inner {
     fn turn(&mut self, leaving: &mut Leaving) {
         stats::count(|stats| stats.flusher_turns += 1);
         loop {
-            let waited = self.waiting.len();
             self.fill();
             let entered = self.uring.submission().is_empty() || self.enter(0);
             self.reap(leaving);
-            // More may have found room, or short ones came back to the line.
-            if self.waiting.is_empty() || !entered || self.waiting.len() == waited {
+            // What did not fit, and the rest of short ones, go on while the kernel takes them.
+            let room = self.in_kernel < self.in_kernel_max;
+            if self.waiting.is_empty() || !entered || !room {
                 break;
             }
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::{Bytes, BytesMut};
 use common::on_both_engines;
 use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_reactor::{stats, task};
+use thalweg_reactor::stats;
 
 async fn fresh(dir: &Path) -> File {
     fs::open(&dir.join("data"), OpenMode::CreateNew).await.unwrap()
