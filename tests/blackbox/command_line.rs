@@ -1,0 +1,172 @@
+//! The subcommands that talk to a broker or read its files.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::batch::{plain, read_all, values};
+use crate::broker::{BINARY, Broker, Options};
+
+fn thalweg(arguments: &[&str]) -> Output {
+    Command::new(BINARY)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs")
+}
+
+/// Runs a client subcommand against `broker`; it must end with `code`.
+fn against(broker: &Broker, arguments: &[&str], code: i32) -> String {
+    let address = broker.address().to_string();
+    let output = thalweg(&[arguments, &["--bootstrap-server", &address]].concat());
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn with_input(broker: &Broker, arguments: &[&str], input: &[u8]) -> Output {
+    let address = broker.address().to_string();
+    let mut child = Command::new(BINARY)
+        .args(arguments)
+        .args(["--bootstrap-server", &address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(input)
+        .expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn it_says_its_version_and_refuses_nonsense() {
+    let version = thalweg(&["--version"]);
+    assert_eq!(version.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&version.stdout).starts_with("thalweg 0."));
+    assert_eq!(thalweg(&[]).status.code(), Some(2));
+    assert_eq!(thalweg(&["no-such-command"]).status.code(), Some(2));
+    assert_eq!(thalweg(&["serve", "--shards", "0"]).status.code(), Some(2));
+    assert_eq!(thalweg(&["serve", "--cores", "x"]).status.code(), Some(2));
+    assert_eq!(
+        thalweg(&["serve", "--set", "nothing"]).status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn an_unknown_property_is_named_with_its_nearest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let data = data.to_str().expect("UTF-8");
+    let output = thalweg(&["serve", "--data-dir", data, "--set", "log.segment.byte=1"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("log.segment.byte") && said.contains("log.segment.bytes"),
+        "{said}"
+    );
+    assert!(!Path::new(data).exists(), "nothing was formatted");
+}
+
+#[test]
+fn topics_by_command_line() {
+    let broker = Broker::start_with(Options::default());
+    against(&broker, &["topic", "create", "cli", "--partitions", "3"], 0);
+    against(&broker, &["topic", "create", "cli", "--partitions", "3"], 5);
+    assert!(against(&broker, &["topic", "list"], 0).contains("cli"));
+    let described = against(&broker, &["topic", "describe", "cli"], 0);
+    assert!(described.contains("cli"), "{described}");
+    let json = against(&broker, &["topic", "describe", "cli", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json.to_string().contains("\"partitions\""), "{json}");
+    let json = against(&broker, &["topic", "list", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json.to_string().contains("cli"), "{json}");
+    against(&broker, &["topic", "describe", "missing"], 4);
+    against(&broker, &["topic", "delete", "missing"], 4);
+    against(&broker, &["topic", "delete", "cli"], 0);
+    assert!(!against(&broker, &["topic", "list"], 0).contains("cli"));
+}
+
+#[test]
+fn nobody_there_is_exit_code_3() {
+    // Port 1 of the loopback: nobody listens there on a test machine.
+    let output = thalweg(&["topic", "list", "--bootstrap-server", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn lines_go_in_and_come_out() {
+    let broker = Broker::start_with(Options::default());
+    against(
+        &broker,
+        &["topic", "create", "lines", "--partitions", "2"],
+        0,
+    );
+    let text: String = (0..1_000)
+        .map(|number| format!("line {number}\n"))
+        .collect();
+    let output = with_input(
+        &broker,
+        &["produce", "lines", "--partition", "1"],
+        text.as_bytes(),
+    );
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.is_empty(), "nothing for machines to read");
+    let consumed = against(
+        &broker,
+        &[
+            "consume",
+            "lines",
+            "--partition",
+            "1",
+            "--from",
+            "earliest",
+            "--until-end",
+        ],
+        0,
+    );
+    assert_eq!(consumed, text);
+    against(&broker, &["consume", "missing", "--until-end"], 4);
+}
+
+#[test]
+fn inspect_reads_files_and_finds_damage() {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("inspected", 1, &[]);
+    for number in 0..10 {
+        client.append(&topic, 0, plain(&[format!("{number}")]));
+    }
+    assert_eq!(values(&read_all(&mut client, &topic, 0, 0)).len(), 10);
+    broker.stop();
+    let folder = broker.partition("inspected", 0);
+    let folder = folder.to_str().expect("UTF-8");
+    let whole = thalweg(&["inspect", folder]);
+    assert_eq!(whole.status.code(), Some(0), "{whole:?}");
+    let data = broker.data();
+    let all = thalweg(&["inspect", data.to_str().expect("UTF-8"), "--json"]);
+    assert_eq!(all.status.code(), Some(0), "{all:?}");
+    assert_eq!(
+        thalweg(&["inspect", "/no/such/file"]).status.code(),
+        Some(4)
+    );
+
+    let segment = Path::new(folder).join("00000000000000000000.log");
+    let mut bytes = std::fs::read(&segment).expect("the segment");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(&segment, bytes).expect("the segment");
+    let damaged = thalweg(&["inspect", segment.to_str().expect("UTF-8")]);
+    assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
+}

@@ -1,0 +1,81 @@
+//! What the broker does where io_uring is refused (ST-26).
+
+use std::process::Command;
+
+use crate::batch::{plain, read_all};
+use crate::broker::{Broker, Options};
+
+fn has_strace() -> bool {
+    let found = Command::new("strace")
+        .arg("-V")
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("NOT TESTED: strace is missing, so io_uring could not be refused");
+    }
+    found
+}
+
+/// strace steps aside (`-D`), so that the broker is our child and gets our signals.
+fn denied(errno: &'static str) -> Options {
+    let inject = match errno {
+        "EPERM" => "inject=io_uring_setup:error=EPERM",
+        _ => "inject=io_uring_setup:error=ENOSYS",
+    };
+    Options {
+        wrapper: vec![
+            "strace",
+            "-D",
+            "-f",
+            "-qqq",
+            "-o",
+            "/dev/null",
+            "-e",
+            "trace=io_uring_setup",
+            "-e",
+            inject,
+        ],
+        ..Options::default()
+    }
+}
+
+#[test]
+fn st_26_without_io_uring_the_plain_engine_serves_and_says_so() {
+    if !has_strace() {
+        return;
+    }
+    for errno in ["EPERM", "ENOSYS"] {
+        let mut broker = Broker::start_with(denied(errno));
+        broker.wait_for_log("io_uring is limited");
+        assert!(
+            broker.metric("thalweg_engine_info", &["engine=\"plain\""]) >= 1.0,
+            "{errno}"
+        );
+        let mut client = broker.connect();
+        let topic = client.create_topic("plain", 2, &[]);
+        for partition in 0..2 {
+            for number in 0..20 {
+                client.append(&topic, partition, plain(&[format!("{number}")]));
+            }
+            assert_eq!(read_all(&mut client, &topic, partition, 0).len(), 20);
+        }
+        broker.kill();
+        broker.start_again();
+        let mut client = broker.connect();
+        assert_eq!(read_all(&mut client, &topic, 1, 0).len(), 20, "{errno}");
+        broker.stop();
+    }
+}
+
+#[test]
+fn st_26_the_plain_engine_can_be_chosen() {
+    let broker = Broker::start_with(Options::with(&[("thalweg.engine", "plain")]));
+    assert_eq!(
+        broker.metric("thalweg_engine_info", &["engine=\"ring\""]),
+        0.0
+    );
+    let mut client = broker.connect();
+    let topic = client.create_topic("chosen", 1, &[]);
+    client.append(&topic, 0, plain(&["x"]));
+    assert_eq!(read_all(&mut client, &topic, 0, 0).len(), 1);
+}

@@ -1,0 +1,153 @@
+//! `kill -9` under load, again and again: what was acknowledged is there (process kill, acks=1 and
+//! all; RP-16 as far as one broker shows it).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_protocol::frame;
+use thalweg_protocol::messages::ProduceRequest;
+
+use crate::batch::{CODECS, compressed, read_all};
+use crate::broker::{Broker, Options, PATIENCE, is_long};
+use crate::wire::{Connection, Topic, newest, only, produce_request};
+
+const PARTITIONS: i32 = 4;
+const WRITERS: usize = 4;
+const REQUESTS_IN_FLIGHT: usize = 8;
+/// Acknowledged batches between two kills.
+const ACKS_PER_ROUND: u64 = 400;
+
+/// Everything that was acknowledged: partition and offset to value.
+type Acked = Mutex<HashMap<(i32, i64), Vec<u8>>>;
+
+#[test]
+fn rp_16_what_was_acknowledged_survives_every_kill() {
+    let rounds = if is_long() { 50 } else { 5 };
+    let settings = [("segment.bytes", "1048576")];
+    let mut broker = Broker::start_with(Options::default());
+    let topic = broker
+        .connect()
+        .create_topic("killed", PARTITIONS, &settings);
+    let acked = Arc::new(Acked::default());
+    for round in 0..rounds {
+        write_until_killed(&mut broker, &topic, &acked, round);
+        broker.start_again();
+        check(&mut broker.connect(), &topic, &acked);
+    }
+}
+
+/// Writers run until the broker is killed, which happens after so many acknowledgements.
+fn write_until_killed(broker: &mut Broker, topic: &Topic, acked: &Arc<Acked>, round: usize) {
+    let count = Arc::new(AtomicU64::new(0));
+    let killed = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|id| {
+            let writer = Writer {
+                address: broker.address(),
+                topic: topic.clone(),
+                name: format!("round {round} writer {id}"),
+                acks: if id % 2 == 0 { 1 } else { -1 },
+                acked: Arc::clone(acked),
+                count: Arc::clone(&count),
+            };
+            let killed = Arc::clone(&killed);
+            thread::spawn(move || {
+                let reason = writer.run();
+                assert!(
+                    killed.load(Ordering::SeqCst),
+                    "ended before the kill: {reason}"
+                );
+            })
+        })
+        .collect();
+    let deadline = Instant::now() + PATIENCE;
+    while count.load(Ordering::Relaxed) < ACKS_PER_ROUND {
+        assert!(
+            Instant::now() < deadline,
+            "acknowledgements stopped: {count:?}"
+        );
+        thread::park_timeout(Duration::from_millis(1));
+    }
+    killed.store(true, Ordering::SeqCst);
+    broker.kill();
+    for writer in writers {
+        writer.join().expect("writers end by the kill");
+    }
+}
+
+struct Writer {
+    address: SocketAddr,
+    topic: Topic,
+    name: String,
+    acks: i16,
+    acked: Arc<Acked>,
+    count: Arc<AtomicU64>,
+}
+
+impl Writer {
+    /// Pipelines batches until the connection breaks, and says why it ended.
+    fn run(self) -> String {
+        let mut connection = Connection::open(self.address);
+        let version = newest::<ProduceRequest>();
+        let mut waiting = std::collections::VecDeque::new();
+        for number in 0_usize.. {
+            let values: Vec<Vec<u8>> = (0..=number % 5)
+                .map(|nth| format!("{} {number} {nth} {}", self.name, "x".repeat(300)).into_bytes())
+                .collect();
+            let partition = i32::try_from(number).expect("small") % PARTITIONS;
+            let batch = compressed(CODECS[number % CODECS.len()], &values);
+            connection.send(
+                &produce_request(&self.topic, partition, self.acks, batch),
+                version,
+            );
+            waiting.push_back((partition, values));
+            if waiting.len() < REQUESTS_IN_FLIGHT {
+                continue;
+            }
+            let Some(frame) = connection.read_frame() else {
+                return "closed".to_owned();
+            };
+            let (_, response) = frame::decode_response::<ProduceRequest>(frame, version)
+                .expect("a response that decodes");
+            let answer = only(response);
+            if answer.error_code != 0 {
+                return format!("error {} {:?}", answer.error_code, answer.error_message);
+            }
+            let (partition, values) = waiting.pop_front().expect("a request in flight");
+            let mut acked = self.acked.lock().expect("no writer panicked");
+            for (offset, value) in (answer.base_offset..).zip(values) {
+                let before = acked.insert((partition, offset), value);
+                assert!(
+                    before.is_none(),
+                    "offset {offset} of {partition} was given twice"
+                );
+            }
+            drop(acked);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        unreachable!("writers run until the kill")
+    }
+}
+
+/// Every acknowledged record is at its offset; offsets have no gaps (`read_all` looks).
+fn check(connection: &mut Connection, topic: &Topic, acked: &Acked) {
+    let acked = acked.lock().expect("no writer panicked");
+    let mut found = 0;
+    for partition in 0..PARTITIONS {
+        for record in read_all(connection, topic, partition, 0) {
+            if let Some(value) = acked.get(&(partition, record.offset)) {
+                assert_eq!(
+                    *value, record.value,
+                    "partition {partition}, offset {}",
+                    record.offset
+                );
+                found += 1;
+            }
+        }
+    }
+    assert_eq!(found, acked.len(), "acknowledged records that are missing");
+}

@@ -1,0 +1,21 @@
+//! What a client, an operator and a crash see: the real binary, over real sockets and files.
+//!
+//! Every test starts its own broker on its own folder and ports; nothing sleeps. From outside:
+//! `THALWEG_TEST_SHARDS` (2), `THALWEG_TEST_LONG=1` for the long forms, `THALWEG_TEST_AGAINST` to
+//! ask another broker.
+
+mod batch;
+mod broker;
+mod command_line;
+mod connecting;
+mod engine;
+mod fetching;
+mod kill_loop;
+mod offsets;
+mod producing;
+mod refusals;
+mod restarting;
+mod seeing;
+mod smoke;
+mod topics;
+mod wire;
