@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use thalweg_client::Position;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +29,228 @@ pub struct Arguments {
 pub enum Command {
     /// Run a broker until SIGTERM or SIGINT
     Serve(ServeArgs),
+    /// Create, list, describe and delete topics
+    Topic(TopicArgs),
+    /// Send lines from stdin to a topic
+    Produce(ProduceArgs),
+    /// Print the records of a topic
+    Consume(ConsumeArgs),
+    /// Show and verify log files, without a broker
+    Inspect(InspectArgs),
+}
+
+/// Where the broker is.
+#[derive(Args, Debug, Clone)]
+pub struct BrokerArgs {
+    /// Address of a broker; several, separated by commas, are tried in turn
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+    pub bootstrap_server: String,
+    /// How long an operation is tried again before it fails
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub timeout: u32,
+}
+
+/// `thalweg topic`.
+#[derive(Args, Debug, Clone)]
+pub struct TopicArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TopicCommand,
+}
+
+/// The subcommands of `thalweg topic`.
+#[derive(Subcommand, Debug, Clone)]
+pub enum TopicCommand {
+    /// Create a topic
+    Create(TopicCreateArgs),
+    /// List the topics
+    List(TopicListArgs),
+    /// Show partitions: leader, epoch, replicas, offsets, and the core each lives on
+    Describe(TopicDescribeArgs),
+    /// Delete topics and their records
+    Delete(TopicDeleteArgs),
+}
+
+/// Flags of `thalweg topic create`.
+#[derive(Args, Debug, Clone)]
+pub struct TopicCreateArgs {
+    /// Name of the topic
+    pub name: String,
+    /// Number of partitions [default: the broker's num.partitions]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub partitions: Option<i32>,
+    /// Number of replicas [default: the broker's default.replication.factor]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(i16).range(1..))]
+    pub replication_factor: Option<i16>,
+    /// Set a property of the topic; may be repeated
+    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = parse_property)]
+    pub configs: Vec<Property>,
+    /// Succeed when the topic exists already (its partitions and properties are not compared)
+    #[arg(long)]
+    pub if_not_exists: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg topic list`.
+#[derive(Args, Debug, Clone)]
+pub struct TopicListArgs {
+    /// Include the cluster's own topics
+    #[arg(long)]
+    pub internal: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg topic describe`.
+#[derive(Args, Debug, Clone)]
+pub struct TopicDescribeArgs {
+    /// Names of topics [default: all but the cluster's own]
+    pub names: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg topic delete`.
+#[derive(Args, Debug, Clone)]
+pub struct TopicDeleteArgs {
+    /// Names of topics
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Succeed when a topic does not exist
+    #[arg(long)]
+    pub if_exists: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg produce`.
+#[derive(Args, Debug, Clone)]
+pub struct ProduceArgs {
+    /// Name of the topic; created when the broker allows it (auto.create.topics.enable)
+    pub topic: String,
+    /// Split each line into key and value at the first occurrence of this text
+    #[arg(long, value_name = "TEXT")]
+    pub key_separator: Option<String>,
+    /// Send everything to this partition [default: by key, else spread]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub partition: Option<i32>,
+    /// Which confirmation to wait for
+    #[arg(long, value_enum, default_value_t = AcksChoice::All)]
+    pub acks: AcksChoice,
+    /// Compression of batches
+    #[arg(long, value_enum, default_value_t = CodecChoice::None)]
+    pub compression: CodecChoice,
+    /// Size at which a batch is sent, before compression
+    #[arg(long, value_name = "BYTES", default_value_t = 256 * 1024,
+          value_parser = clap::value_parser!(u32).range(1..=64 * 1024 * 1024))]
+    pub batch_bytes: u32,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Value of `--acks`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcksChoice {
+    /// None: what was sent may be lost without a word
+    #[value(name = "0")]
+    None,
+    /// The leader has written
+    #[value(name = "1")]
+    Leader,
+    /// All in-sync replicas have written
+    #[value(name = "all", alias = "-1")]
+    All,
+}
+
+/// Value of `--compression`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum CodecChoice {
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+/// Flags of `thalweg consume`.
+#[derive(Args, Debug, Clone)]
+pub struct ConsumeArgs {
+    /// Name of the topic
+    pub topic: String,
+    /// Read only this partition; may be repeated [default: all]
+    #[arg(long = "partition", value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    pub partitions: Vec<i32>,
+    /// Where to begin: `beginning`, `end`, an offset, or `@` and milliseconds since 1970
+    #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_position)]
+    pub from: Position,
+    /// End after so many records
+    #[arg(long, value_name = "N")]
+    pub max_messages: Option<u64>,
+    /// End at the records that were the last ones at the start
+    #[arg(long)]
+    pub exit_at_end: bool,
+    /// Print the partition before the value
+    #[arg(long)]
+    pub print_partition: bool,
+    /// Print the offset before the value
+    #[arg(long)]
+    pub print_offset: bool,
+    /// Print the timestamp (milliseconds since 1970) before the value
+    #[arg(long)]
+    pub print_timestamp: bool,
+    /// Print the key before the value
+    #[arg(long)]
+    pub print_key: bool,
+    /// Between the printed parts
+    #[arg(long, value_name = "TEXT", default_value = "\t")]
+    pub separator: String,
+    /// Print each record in this form: %t topic, %p partition, %o offset, %T timestamp, %k key, %v value,
+    /// %% percent; \n, \t, \0 and \\ as in C. Nothing is added
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "print_partition",
+          "print_offset", "print_timestamp", "print_key"])]
+    pub format: Option<String>,
+    /// Print one JSON object per record
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg inspect`.
+#[derive(Args, Debug, Clone)]
+pub struct InspectArgs {
+    /// A segment or index file, a partition directory, or a data directory
+    #[arg(required = true, value_name = "FILE|DIR")]
+    pub paths: Vec<PathBuf>,
+    /// Check every batch: checksum, record structure, offsets, and indexes against the log
+    #[arg(long)]
+    pub verify: bool,
+    /// Print each record, not only batches
+    #[arg(long)]
+    pub records: bool,
+    /// Print one JSON object per finding
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `thalweg serve`.
@@ -139,6 +362,19 @@ pub(crate) fn parse_property(text: &str) -> Result<Property, String> {
     }
 }
 
+fn parse_position(text: &str) -> Result<Position, String> {
+    let number = |digits: &str| {
+        let value = digits.parse::<i64>().ok().filter(|n| *n >= 0);
+        value.ok_or_else(|| format!("`{text}` is none of beginning, end, OFFSET, @MILLISECONDS"))
+    };
+    match (text, text.strip_prefix('@')) {
+        ("beginning", _) => Ok(Position::Earliest),
+        ("end", _) => Ok(Position::Latest),
+        (_, Some(ms)) => number(ms).map(Position::Timestamp),
+        (offset, None) => number(offset).map(Position::Offset),
+    }
+}
+
 fn parse_metrics_listen(text: &str) -> Result<MetricsListen, String> {
     if text == "none" {
         return Ok(MetricsListen::Off);
@@ -154,7 +390,9 @@ fn parse_metrics_listen(text: &str) -> Result<MetricsListen, String> {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{Arguments, CoreList, MetricsListen, parse_cores, parse_metrics_listen};
+    use super::{
+        Arguments, CoreList, MetricsListen, Position, parse_cores, parse_metrics_listen, parse_position,
+    };
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -166,6 +404,16 @@ mod tests {
         assert_eq!(parse_cores("0,2-4"), Ok(CoreList(vec![0, 2, 3, 4])));
         for bad in ["", "a", "3-1", "1,1", "0-40000000", "-1", "1,"] {
             assert!(parse_cores(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn positions() {
+        assert_eq!(parse_position("end"), Ok(Position::Latest));
+        assert_eq!(parse_position("17"), Ok(Position::Offset(17)));
+        assert_eq!(parse_position("@17"), Ok(Position::Timestamp(17)));
+        for bad in ["", "-1", "@", "middle"] {
+            assert!(parse_position(bad).is_err(), "{bad}");
         }
     }
 

@@ -2,6 +2,12 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use thalweg_client::{ClientError, Cluster, ClusterOptions};
+use thalweg_protocol::ErrorCode;
+
+use crate::args::BrokerArgs;
 
 /// Exit codes, documented in `docs/cli.md` and in `thalweg --help`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +49,28 @@ impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Failure::new(Exit::Failed, format!("{error:#}"))
     }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let exit = match (&error, error.code()) {
+            (ClientError::Unreachable { .. }, _) => Exit::Unreachable,
+            (_, Some(ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)) => {
+                Exit::NotFound
+            }
+            (_, Some(ErrorCode::TopicAlreadyExists)) => Exit::AlreadyExists,
+            (_, Some(_) | None) => Exit::Failed,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+/// Opens the cluster that the flags name. Whatever keeps it from answering means "not reachable".
+pub(crate) fn connect(args: &BrokerArgs) -> Result<Cluster, Failure> {
+    let retry_for = Duration::from_secs(args.timeout.into());
+    let options = ClusterOptions { retry_for, ..ClusterOptions::default() };
+    Cluster::connect(&args.bootstrap_server, options)
+        .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
 }
 
 /// Errors of our own output. A closed pipe is no failure: whoever read it had enough.

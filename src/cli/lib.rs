@@ -9,8 +9,14 @@
 //! quietly and successfully.
 
 pub mod args;
+mod consume;
 mod exit;
+mod inspect;
+mod output;
+mod produce;
+mod progress;
 pub mod serve;
+mod topic;
 
 use std::process::ExitCode;
 
@@ -28,6 +34,10 @@ pub fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Serve(args) => serve::run(args).map_err(Failure::from),
+        Command::Topic(args) => topic::run(args.command),
+        Command::Produce(args) => produce::run(&args),
+        Command::Consume(args) => consume::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
     };
     exit::report(outcome)
 }

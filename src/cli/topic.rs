@@ -1,0 +1,241 @@
+//! `thalweg topic`: create, list, describe, delete.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use thalweg_client::{Cluster, FoundOffset, NewTopic, OffsetSpec, Partition, Topic};
+
+use crate::args::{
+    TopicCommand, TopicCreateArgs, TopicDeleteArgs, TopicDescribeArgs, TopicListArgs,
+};
+use crate::exit::{Exit, Failure, connect};
+use crate::output::{self, Align};
+
+/// Runs one subcommand of `thalweg topic`.
+pub(crate) fn run(command: TopicCommand) -> Result<(), Failure> {
+    match command {
+        TopicCommand::Create(args) => create(&args),
+        TopicCommand::List(args) => list(&args),
+        TopicCommand::Describe(args) => describe(&args),
+        TopicCommand::Delete(args) => delete(&args),
+    }
+}
+
+#[derive(Serialize)]
+struct CreatedLine {
+    name: String,
+    id: Option<String>,
+    partitions: Option<i32>,
+    replication_factor: Option<i16>,
+    created: bool,
+}
+
+fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.broker)?;
+    let outcome = cluster.create_topic(&NewTopic {
+        name: args.name.clone(),
+        partitions: args.partitions,
+        replication_factor: args.replication_factor,
+        configs: args.configs.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
+    });
+    let name = args.name.clone();
+    let line = match outcome.map_err(Failure::from) {
+        Ok(topic) => CreatedLine {
+            name,
+            id: (!topic.id.is_zero()).then(|| topic.id.to_string()),
+            partitions: (topic.partitions >= 0).then_some(topic.partitions),
+            replication_factor: (topic.replication_factor >= 0).then_some(topic.replication_factor),
+            created: true,
+        },
+        Err(failure) if failure.exit == Exit::AlreadyExists && args.if_not_exists => {
+            CreatedLine { name, id: None, partitions: None, replication_factor: None, created: false }
+        }
+        Err(failure) => return Err(failure),
+    };
+    if args.json {
+        return Ok(output::json(&line)?);
+    }
+    let text = match (line.created, line.partitions) {
+        (false, _) => format!("topic {} exists already", line.name),
+        (true, Some(1)) => format!("created topic {} with 1 partition", line.name),
+        (true, Some(n)) => format!("created topic {} with {n} partitions", line.name),
+        (true, None) => format!("created topic {}", line.name),
+    };
+    Ok(output::line(&text)?)
+}
+
+#[derive(Serialize)]
+struct TopicLine {
+    name: String,
+    id: String,
+    internal: bool,
+    partitions: usize,
+    replication_factor: usize,
+}
+
+fn list(args: &TopicListArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.broker)?;
+    let topics = cluster.list_topics()?;
+    let lines: Vec<TopicLine> = topics
+        .into_iter()
+        .filter(|t| args.internal || !t.is_internal)
+        .map(|t| TopicLine {
+            id: t.id.to_string(),
+            internal: t.is_internal,
+            partitions: t.partitions.len(),
+            replication_factor: t.partitions.first().map_or(0, |p| p.replicas.len()),
+            name: t.name,
+        })
+        .collect();
+    if args.json {
+        return Ok(output::json(&lines)?);
+    }
+    let headings = [
+        ("TOPIC", Align::Left),
+        ("PARTITIONS", Align::Right),
+        ("REPLICAS", Align::Right),
+        ("ID", Align::Left),
+    ];
+    let row = |t: &TopicLine| {
+        vec![t.name.clone(), t.partitions.to_string(), t.replication_factor.to_string(), t.id.clone()]
+    };
+    Ok(output::table(&headings, &lines.iter().map(row).collect::<Vec<_>>())?)
+}
+
+#[derive(Serialize)]
+struct TopicDescription {
+    name: String,
+    id: String,
+    internal: bool,
+    partitions: Vec<PartitionLine>,
+}
+
+#[derive(Serialize)]
+struct PartitionLine {
+    partition: i32,
+    /// Broker id; null when there is none.
+    leader: Option<i32>,
+    leader_epoch: i32,
+    replicas: Vec<i32>,
+    isr: Vec<i32>,
+    offline: Vec<i32>,
+    start_offset: Option<i64>,
+    end_offset: Option<i64>,
+    /// Null from brokers that have no fixed core per partition.
+    core: Option<i32>,
+}
+
+fn describe(args: &TopicDescribeArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.broker)?;
+    let topics = cluster.list_topics()?;
+    let known = |name: &String| topics.iter().any(|t| t.name == *name);
+    if let Some(missing) = args.names.iter().find(|name| !known(name)) {
+        return Err(Failure::new(Exit::NotFound, format!("topic {missing} does not exist")));
+    }
+    let mut described = Vec::new();
+    for topic in &topics {
+        let wanted =
+            if args.names.is_empty() { !topic.is_internal } else { args.names.contains(&topic.name) };
+        if wanted {
+            described.push(describe_one(&mut cluster, topic)?);
+        }
+    }
+    if args.json {
+        return Ok(output::json(&described)?);
+    }
+    for (i, topic) in described.iter().enumerate() {
+        if i > 0 {
+            output::line("")?;
+        }
+        print_description(topic)?;
+    }
+    Ok(())
+}
+
+fn describe_one(cluster: &mut Cluster, topic: &Topic) -> Result<TopicDescription, Failure> {
+    let led: Vec<i32> =
+        topic.partitions.iter().filter(|p| p.leader >= 0).map(|p| p.index).collect();
+    let starts = cluster.offsets(&topic.name, &led, OffsetSpec::Earliest)?;
+    let ends = cluster.offsets(&topic.name, &led, OffsetSpec::Latest)?;
+    let partitions = topic.partitions.iter().map(|p| partition_line(p, &starts, &ends)).collect();
+    let (name, id) = (topic.name.clone(), topic.id.to_string());
+    Ok(TopicDescription { name, id, internal: topic.is_internal, partitions })
+}
+
+fn partition_line(
+    p: &Partition,
+    starts: &BTreeMap<i32, FoundOffset>,
+    ends: &BTreeMap<i32, FoundOffset>,
+) -> PartitionLine {
+    PartitionLine {
+        partition: p.index,
+        leader: (p.leader >= 0).then_some(p.leader),
+        leader_epoch: p.leader_epoch,
+        replicas: p.replicas.clone(),
+        isr: p.isr.clone(),
+        offline: p.offline.clone(),
+        start_offset: starts.get(&p.index).and_then(|f| f.offset),
+        end_offset: ends.get(&p.index).and_then(|f| f.offset),
+        core: p.core,
+    }
+}
+
+fn print_description(topic: &TopicDescription) -> Result<(), Failure> {
+    let count = topic.partitions.len();
+    output::line(&format!("Topic {}  id {}  partitions {count}", topic.name, topic.id))?;
+    let headings = [
+        ("PARTITION", Align::Right),
+        ("LEADER", Align::Right),
+        ("EPOCH", Align::Right),
+        ("REPLICAS", Align::Left),
+        ("ISR", Align::Left),
+        ("START", Align::Right),
+        ("END", Align::Right),
+        ("CORE", Align::Right),
+    ];
+    let row = |p: &PartitionLine| {
+        vec![
+            p.partition.to_string(),
+            or_dash(p.leader),
+            p.leader_epoch.to_string(),
+            joined(&p.replicas),
+            joined(&p.isr),
+            or_dash(p.start_offset),
+            or_dash(p.end_offset),
+            or_dash(p.core),
+        ]
+    };
+    Ok(output::table(&headings, &topic.partitions.iter().map(row).collect::<Vec<_>>())?)
+}
+
+fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+fn joined(ids: &[i32]) -> String {
+    ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[derive(Serialize)]
+struct DeletedLine {
+    name: String,
+    deleted: bool,
+}
+
+fn delete(args: &TopicDeleteArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.broker)?;
+    let mut lines = Vec::new();
+    for name in &args.names {
+        let deleted = match cluster.delete_topic(name).map_err(Failure::from) {
+            Ok(()) => true,
+            Err(failure) if failure.exit == Exit::NotFound && args.if_exists => false,
+            Err(failure) => return Err(failure),
+        };
+        if !args.json {
+            let outcome = if deleted { "deleted topic" } else { "there is no topic" };
+            output::line(&format!("{outcome} {name}"))?;
+        }
+        lines.push(DeletedLine { name: name.clone(), deleted });
+    }
+    if args.json { Ok(output::json(&lines)?) } else { Ok(()) }
+}
