@@ -109,24 +109,31 @@ fn default_tags_are_left_out() {
     client.send(&hello(), 3);
     let frame = client.read_frame().expect("an answer");
     // Correlation id and error code, then rows of three numbers and an empty tag section, then the
-    // throttle time; all counts here are below 128, so varints have one byte.
+    // throttle time. The number of rows is below 128, so it has one byte.
     let rows = usize::from(frame[6]) - 1;
     let mut tags = &frame[7 + rows * 7 + 4..];
-    let mut count = tags[0];
-    tags = &tags[1..];
-    while count > 0 {
-        let (tag, size) = (tags[0], usize::from(tags[1]));
-        let value = &tags[2..2 + size];
+    for _ in 0..take_varint(&mut tags) {
+        let (tag, size) = (take_varint(&mut tags), take_varint(&mut tags));
+        let (value, rest) = tags.split_at(size);
         let is_default = match tag {
             0 | 2 => value == [1], // an empty array
             1 => value == (-1_i64).to_be_bytes(),
             _ => value == [0],
         };
         assert!(!is_default, "tag {tag} holds its default");
-        tags = &tags[2 + size..];
-        count -= 1;
+        tags = rest;
     }
     assert!(tags.is_empty());
+}
+
+fn take_varint(bytes: &mut &[u8]) -> usize {
+    let length = bytes.iter().take_while(|byte| **byte >= 0x80).count() + 1;
+    let (varint, rest) = bytes.split_at(length);
+    *bytes = rest;
+    varint
+        .iter()
+        .rev()
+        .fold(0, |value, byte| value << 7 | usize::from(byte & 0x7f))
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Instant;
 
 use bytes::BytesMut;
 use thalweg_protocol::messages::{
@@ -131,9 +132,26 @@ impl Connection {
             "{name}: {:?}",
             result.error_message
         );
-        Topic {
+        let topic = Topic {
             name: name.to_owned(),
             id: result.topic_id,
+        };
+        if std::env::var_os("THALWEG_TEST_AGAINST").is_some() {
+            self.await_topic(&topic, partitions);
+        }
+        topic
+    }
+
+    /// Kafka answers before its broker has heard of the topic; ours does not.
+    fn await_topic(&mut self, topic: &Topic, partitions: i32) {
+        let deadline = Instant::now() + PATIENCE;
+        for partition in 0..partitions {
+            let version = newest::<ListOffsetsRequest>();
+            while self.list_offset(topic, partition, -1, version).error_code != 0
+                || self.fetch(topic, partition, 0).error_code != 0
+            {
+                assert!(Instant::now() < deadline, "{topic:?} never came");
+            }
         }
     }
 
