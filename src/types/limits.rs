@@ -73,6 +73,10 @@ pub const DECOMPRESSION_UNRATED_BYTES: usize = 16 * 1024 * 1024;
 /// frame that asks for more is refused.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
+/// Memory of the zstd decompression context that a thread keeps for its next batch. One that a frame
+/// with a large window has grown beyond it is freed.
+pub const ZSTD_CONTEXT_KEPT_BYTES: usize = 4 * 1024 * 1024;
+
 /// Records of one batch whose refusal is spelled out in the answer to a produce request. Further ones
 /// are refused with the batch, without a line of their own.
 pub const RECORD_REFUSALS_MAX: usize = 100;

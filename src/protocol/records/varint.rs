@@ -96,12 +96,12 @@ fn take_rest<E>(
 }
 
 #[inline]
-fn unzigzag_i32(raw: u32) -> i32 {
+pub(super) fn unzigzag_i32(raw: u32) -> i32 {
     ((raw >> 1) as i32) ^ -((raw & 1) as i32)
 }
 
 #[inline]
-fn unzigzag_i64(raw: u64) -> i64 {
+pub(super) fn unzigzag_i64(raw: u64) -> i64 {
     ((raw >> 1) as i64) ^ -((raw & 1) as i64)
 }
 
@@ -141,7 +141,7 @@ fn len_raw(raw: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Varint, VarintError, len_i32, len_i64, put_i32, put_i64, take_i32, take_i64};
-    use proptest::prelude::{any, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 
     fn from(bytes: &[u8]) -> impl FnMut() -> Result<u8, ()> {
         let mut bytes = bytes.to_vec().into_iter();
@@ -153,6 +153,9 @@ mod tests {
     }
 
     proptest! {
+        // Seeds are not kept: the folder that proptest would make for them breaks the workspace.
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn ints_round_trip(value in any::<i32>()) {
             let mut out = Vec::new();

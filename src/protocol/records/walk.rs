@@ -7,6 +7,7 @@
 use std::io::BufRead;
 
 use super::compression::Capped;
+use super::quick::quick_record;
 use super::varint::{self, Varint, VarintError};
 use super::{DecompressError, RecordFault};
 
@@ -67,6 +68,8 @@ impl From<Stop> for Trouble {
 
 /// Bytes in order.
 trait Source {
+    /// Takes a record by the short cut, if it lies whole and ordinary at hand.
+    fn quick(&mut self, index: i32) -> Result<Option<Walked>, DecompressError>;
     fn byte(&mut self) -> Result<u8, Stop>;
     fn skip(&mut self, bytes: usize) -> Result<(), Stop>;
     /// Says early that `bytes` more can not come, where the source knows.
@@ -80,6 +83,15 @@ struct SliceSource<'a> {
 }
 
 impl Source for SliceSource<'_> {
+    #[inline]
+    fn quick(&mut self, index: i32) -> Result<Option<Walked>, DecompressError> {
+        let Some((walked, bytes)) = quick_record(self.rest, index) else {
+            return Ok(None);
+        };
+        self.rest = self.rest.get(bytes..).unwrap_or_default();
+        Ok(Some(walked))
+    }
+
     #[inline]
     fn byte(&mut self) -> Result<u8, Stop> {
         let (byte, rest) = self.rest.split_first().ok_or(Stop::End)?;
@@ -112,6 +124,16 @@ struct StreamSource<R> {
 }
 
 impl<R: BufRead> Source for StreamSource<R> {
+    #[inline]
+    fn quick(&mut self, index: i32) -> Result<Option<Walked>, DecompressError> {
+        let found = quick_record(self.reader.piece()?, index);
+        let Some((walked, bytes)) = found else {
+            return Ok(None);
+        };
+        self.reader.consume(bytes);
+        Ok(Some(walked))
+    }
+
     #[inline]
     fn byte(&mut self) -> Result<u8, Stop> {
         let piece = self.reader.piece().map_err(Stop::Decompress)?;
@@ -169,7 +191,10 @@ fn walk<S: Source>(
     mut visit: impl FnMut(Walked) -> Result<(), RecordFault>,
 ) -> Result<(), WalkError> {
     for index in 0..record_count {
-        let walked = walk_record(source, index).map_err(|trouble| stop_at(index, trouble))?;
+        let walked = match source.quick(index).map_err(WalkError::Decompress)? {
+            Some(walked) => walked,
+            None => walk_record(source, index).map_err(|trouble| stop_at(index, trouble))?,
+        };
         visit(walked).map_err(|fault| WalkError::Record { index, fault })?;
     }
     match source.left() {

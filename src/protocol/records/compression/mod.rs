@@ -192,10 +192,10 @@ where
             Ok(reader) => job.run(Capped::new(codec, reader, limit)),
             Err(error) => Err(corrupt(codec, &error)),
         },
-        Codec::Zstd => match zstd::reader(payload) {
-            Ok(reader) => job.run(Capped::new(codec, reader, limit)),
-            Err(error) => Err(corrupt(codec, &error)),
-        },
+        Codec::Zstd => {
+            zstd::with_reader(payload, |reader| job.run(Capped::new(codec, reader, limit)))
+                .unwrap_or_else(|error| Err(corrupt(codec, &error)))
+        }
     }
 }
 
