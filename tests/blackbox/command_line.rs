@@ -123,21 +123,61 @@ fn lines_go_in_and_come_out() {
     );
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout.is_empty(), "nothing for machines to read");
-    let consumed = against(
+    let consume = ["consume", "lines", "--partition", "1", "--exit-at-end"];
+    let consumed = against(&broker, &consume, 0);
+    assert_eq!(consumed, text);
+    against(&broker, &["consume", "missing", "--exit-at-end"], 4);
+}
+
+#[test]
+fn keys_codecs_and_positions_by_command_line() {
+    let broker = Broker::start_with(Options::default());
+    against(
         &broker,
-        &[
-            "consume",
-            "lines",
-            "--partition",
-            "1",
-            "--from",
-            "earliest",
-            "--until-end",
-        ],
+        &["topic", "create", "keyed", "--partitions", "1"],
         0,
     );
-    assert_eq!(consumed, text);
-    against(&broker, &["consume", "missing", "--until-end"], 4);
+    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let produce = [
+            "produce",
+            "keyed",
+            "--key-separator",
+            ":",
+            "--compression",
+            codec,
+        ];
+        let output = with_input(&broker, &produce, format!("{codec}:value\n").as_bytes());
+        assert!(output.status.success(), "{output:?}");
+    }
+    let consume = [
+        "consume",
+        "keyed",
+        "--exit-at-end",
+        "--print-offset",
+        "--print-key",
+    ];
+    let got = against(&broker, &consume, 0);
+    let wanted =
+        "0\tnone\tvalue\n1\tgzip\tvalue\n2\tsnappy\tvalue\n3\tlz4\tvalue\n4\tzstd\tvalue\n";
+    assert_eq!(got, wanted);
+    let later = [
+        "consume",
+        "keyed",
+        "--exit-at-end",
+        "--from",
+        "3",
+        "--max-messages",
+        "1",
+        "--json",
+    ];
+    let got = against(&broker, &later, 0);
+    let record: serde_json::Value = serde_json::from_str(&got).expect("one JSON object");
+    assert_eq!(
+        (&record["offset"], &record["key"]),
+        (&3.into(), &"lz4".into())
+    );
+    let from_end = ["consume", "keyed", "--exit-at-end", "--from", "end"];
+    assert_eq!(against(&broker, &from_end, 0), "");
 }
 
 #[test]
@@ -152,10 +192,15 @@ fn inspect_reads_files_and_finds_damage() {
     broker.stop();
     let folder = broker.partition("inspected", 0);
     let folder = folder.to_str().expect("UTF-8");
-    let whole = thalweg(&["inspect", folder]);
+    let whole = thalweg(&["inspect", "--verify", folder]);
     assert_eq!(whole.status.code(), Some(0), "{whole:?}");
     let data = broker.data();
-    let all = thalweg(&["inspect", data.to_str().expect("UTF-8"), "--json"]);
+    let all = thalweg(&[
+        "inspect",
+        "--verify",
+        "--json",
+        data.to_str().expect("UTF-8"),
+    ]);
     assert_eq!(all.status.code(), Some(0), "{all:?}");
     assert_eq!(
         thalweg(&["inspect", "/no/such/file"]).status.code(),
@@ -167,6 +212,6 @@ fn inspect_reads_files_and_finds_damage() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
     std::fs::write(&segment, bytes).expect("the segment");
-    let damaged = thalweg(&["inspect", segment.to_str().expect("UTF-8")]);
+    let damaged = thalweg(&["inspect", "--verify", segment.to_str().expect("UTF-8")]);
     assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
 }
