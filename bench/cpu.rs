@@ -8,7 +8,11 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 fn tick() -> Duration {
-    let hz = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1);
+    let hz = sysconf(SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .unwrap_or(100)
+        .max(1);
     Duration::from_nanos(1_000_000_000 / hz as u64)
 }
 
@@ -27,7 +31,11 @@ pub fn process_time(pid: u32) -> Result<Duration> {
     // The name in parentheses may hold spaces; the fields after it are numbered from 3 (state).
     let after = text.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = |n: usize| -> u64 {
-        after.split_whitespace().nth(n - 3).and_then(|f| f.parse().ok()).unwrap_or(0)
+        after
+            .split_whitespace()
+            .nth(n - 3)
+            .and_then(|f| f.parse().ok())
+            .unwrap_or(0)
     };
     Ok(ticks(field(14) + field(15)))
 }
@@ -39,7 +47,11 @@ pub fn process_time(pid: u32) -> Result<Duration> {
 pub fn machine_busy() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     let line = text.lines().next().unwrap_or("");
-    let fields: Vec<u64> = line.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|f| f.parse().ok())
+        .collect();
     // user nice system idle iowait irq softirq steal; guest time is part of user.
     let busy = fields.iter().take(8).sum::<u64>()
         - fields.get(3).copied().unwrap_or(0)
@@ -54,8 +66,15 @@ pub fn machine_busy() -> Result<Duration> {
 pub fn resident_bytes(pid: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))
         .with_context(|| format!("process {pid} is gone"))?;
-    let line = text.lines().find(|l| l.starts_with("VmRSS:")).context("no VmRSS")?;
-    let kib: u64 = line.split_whitespace().nth(1).and_then(|f| f.parse().ok()).unwrap_or(0);
+    let line = text
+        .lines()
+        .find(|l| l.starts_with("VmRSS:"))
+        .context("no VmRSS")?;
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|f| f.parse().ok())
+        .unwrap_or(0);
     Ok(kib * 1024)
 }
 
@@ -73,7 +92,9 @@ pub fn confine_to(cpu: usize) -> Result<()> {
 #[must_use]
 pub fn allowed() -> Vec<usize> {
     let set = nix::sched::sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
-    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect()
+    (0..CpuSet::count())
+        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+        .collect()
 }
 
 #[cfg(test)]

@@ -41,7 +41,9 @@ impl SampleBatch {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut value = vec![0u8; workload.record_bytes];
         let per_record = workload.record_bytes + 12;
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis();
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)?
+            .as_millis();
         let mut records = 0;
         while records == 0 || builder.uncompressed_bytes() + per_record <= workload.batch_bytes {
             for byte in &mut value {
@@ -53,7 +55,10 @@ impl SampleBatch {
             builder.push(TimestampMs(i64::try_from(now)?), None, Some(&value), &[])?;
             records += 1;
         }
-        Ok(SampleBatch { bytes: builder.build(Codec::None)?, records })
+        Ok(SampleBatch {
+            bytes: builder.build(Codec::None)?,
+            records,
+        })
     }
 }
 
@@ -85,11 +90,19 @@ impl ProduceJob {
                 timeout_ms: 30_000,
                 topic_data: vec![TopicProduceData {
                     name: topic.to_owned(),
-                    partition_data: vec![PartitionProduceData { index: index as i32, records }],
+                    partition_data: vec![PartitionProduceData {
+                        index: index as i32,
+                        records,
+                    }],
                     ..Default::default()
                 }],
             };
-            frames.push(encoded(frame::encode_request(&request, PRODUCE_VERSION, 0, client_id())?));
+            frames.push(encoded(frame::encode_request(
+                &request,
+                PRODUCE_VERSION,
+                0,
+                client_id(),
+            )?));
         }
         Ok(ProduceJob {
             frames: Arc::new(frames),
@@ -199,7 +212,9 @@ impl FetchJob {
         let steps = batches_per_partition / per_fetch;
         ensure!(steps >= 1, "the topic holds less than one fetch");
         let encode = |partition: usize, offset| fetch_frame(topic, partition, offset, workload);
-        let frames = (0..workload.partitions).map(|p| encode(p, 0)).collect::<Result<Vec<_>>>()?;
+        let frames = (0..workload.partitions)
+            .map(|p| encode(p, 0))
+            .collect::<Result<Vec<_>>>()?;
         // The offset is where two frames that differ in nothing else differ.
         let other = encode(0, -1)?;
         let differs = frames[0].iter().zip(&other).position(|(a, b)| a != b);
@@ -232,7 +247,13 @@ fn fetch_frame(topic: &str, partition: usize, offset: i64, workload: &Workload) 
         }],
         ..Default::default()
     };
-    Ok(encoded(frame::encode_request(&request, FETCH_VERSION, 0, client_id())?).to_vec())
+    Ok(encoded(frame::encode_request(
+        &request,
+        FETCH_VERSION,
+        0,
+        client_id(),
+    )?)
+    .to_vec())
 }
 
 impl Job for FetchJob {
@@ -261,7 +282,12 @@ impl Job for FetchJob {
         let aborted = *head.get(aborted_at).context("a short answer")?;
         ensure!(aborted <= 1, "aborted transactions in a plain topic");
         let mut value = 0u64;
-        for (i, byte) in head.get(aborted_at + 5..).context("a short answer")?.iter().enumerate() {
+        for (i, byte) in head
+            .get(aborted_at + 5..)
+            .context("a short answer")?
+            .iter()
+            .enumerate()
+        {
             value |= u64::from(byte & 0x7f) << (7 * i);
             if byte & 0x80 == 0 {
                 break;
@@ -292,17 +318,33 @@ pub fn probe_fetch(job: &mut FetchJob, address: &str) -> Result<()> {
     head.extend_from_slice(&answer[..answer.len().min(HEAD_BYTES - 4)]);
     let counted = job.check(&head)?;
     let (correlation, response) = frame::decode_response::<FetchRequest>(answer, FETCH_VERSION)?;
-    ensure!(correlation == 7, "correlation id {correlation} instead of 7");
-    let data = response.responses.first().and_then(|t| t.partitions.first());
-    let Some(Some(Records::Held(bytes))) = data.map(|p| &p.records) else { bail!("no records") };
-    ensure!(bytes.len() as u64 == counted, "{} bytes, not {counted}", bytes.len());
+    ensure!(
+        correlation == 7,
+        "correlation id {correlation} instead of 7"
+    );
+    let data = response
+        .responses
+        .first()
+        .and_then(|t| t.partitions.first());
+    let Some(Some(Records::Held(bytes))) = data.map(|p| &p.records) else {
+        bail!("no records")
+    };
+    ensure!(
+        bytes.len() as u64 == counted,
+        "{} bytes, not {counted}",
+        bytes.len()
+    );
     let mut records = 0;
     for batch in batches(bytes) {
         let batch = batch?;
         ensure!(batch.crc_matches(), "a batch is damaged");
         records += i64::from(batch.header.record_count);
     }
-    ensure!(records == job.stride, "{records} records came, {} were expected", job.stride);
+    ensure!(
+        records == job.stride,
+        "{records} records came, {} were expected",
+        job.stride
+    );
     Ok(())
 }
 
@@ -316,7 +358,11 @@ mod tests {
     #[test]
     fn batches_have_the_size_of_the_workload() {
         let bulk = SampleBatch::of(&BULK_PRODUCE).unwrap();
-        assert!(bulk.bytes.len() > 63_000 && bulk.bytes.len() <= 65_536, "{}", bulk.bytes.len());
+        assert!(
+            bulk.bytes.len() > 63_000 && bulk.bytes.len() <= 65_536,
+            "{}",
+            bulk.bytes.len()
+        );
         assert_eq!(bulk.records, 64);
         let one = SampleBatch::of(&ONE_RECORD).unwrap();
         assert_eq!(one.records, 1);
@@ -329,7 +375,16 @@ mod tests {
         let token = job.next(3, 99, &mut request);
         request.extend_from_slice(job.tail(token));
         let ask = wire::parse(&request[4..]).unwrap();
-        let Ask::Produce { correlation, acks, partition, batch, records } = ask else { panic!() };
+        let Ask::Produce {
+            correlation,
+            acks,
+            partition,
+            batch,
+            records,
+        } = ask
+        else {
+            panic!()
+        };
         assert_eq!((correlation, acks, partition, records), (99, 1, 3, 1));
         assert_eq!(batch.len() as u64, job.batch_bytes());
         let mut answer = Vec::new();
@@ -345,12 +400,19 @@ mod tests {
             request.clear();
             job.next(0, 5, &mut request);
         }
-        let Ask::Fetch { correlation, partition, offset, bytes_max } =
-            wire::parse(&request[4..]).unwrap()
+        let Ask::Fetch {
+            correlation,
+            partition,
+            offset,
+            bytes_max,
+        } = wire::parse(&request[4..]).unwrap()
         else {
             panic!()
         };
-        assert_eq!((correlation, partition, offset, bytes_max), (5, 0, job.stride, 1 << 20));
+        assert_eq!(
+            (correlation, partition, offset, bytes_max),
+            (5, 0, job.stride, 1 << 20)
+        );
         let mut answer = Vec::new();
         wire::put_fetch_head(&mut answer, "bench", 5, 0, 100, 70_000);
         assert_eq!(job.check(&answer).unwrap(), 70_000);

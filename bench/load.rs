@@ -95,17 +95,19 @@ impl LoadResult {
     /// Broker CPU seconds per 10^9 bytes of record batches.
     #[must_use]
     pub fn cpu_seconds_per_gb(&self) -> Option<f64> {
-        self.broker_cpu.map(|cpu| cpu.as_secs_f64() / (self.bytes as f64 / 1e9))
+        self.broker_cpu
+            .map(|cpu| cpu.as_secs_f64() / (self.bytes as f64 / 1e9))
     }
 
     /// Broker CPU microseconds per request.
     #[must_use]
     pub fn cpu_us_per_request(&self) -> Option<f64> {
-        self.broker_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / self.requests as f64)
+        self.broker_cpu
+            .map(|cpu| cpu.as_secs_f64() * 1e6 / self.requests as f64)
     }
 }
 
-const WARM_UP: u8 = 0;
+/// The phase before it is 0: warming up.
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
 
@@ -141,20 +143,27 @@ impl Shared {
 /// # Errors
 /// When a connection fails or an answer is not what it should be.
 pub fn run<J: Job>(job: &J, options: &LoadOptions) -> Result<LoadResult> {
-    ensure!(options.connections >= 1 && options.in_flight >= 1, "nothing to send");
+    ensure!(
+        options.connections >= 1 && options.in_flight >= 1,
+        "nothing to send"
+    );
     let threads = options.threads.clamp(1, options.connections);
     let shared = Arc::new(Shared::default());
     let mut handles = Vec::new();
     for t in 0..threads {
         let mine: Vec<usize> = (t..options.connections).step_by(threads).collect();
         let (job, options, shared) = (job.clone(), options.clone(), Arc::clone(&shared));
-        handles.push(thread::spawn(move || Driver::connect(job, &mine, options, shared)?.run()));
+        handles.push(thread::spawn(move || {
+            Driver::connect(job, &mine, options, shared)?.run()
+        }));
     }
     let window = measure_window(&shared, options, &handles);
     shared.phase.store(STOP, Ordering::Relaxed);
     let mut latency_us = new_histogram()?;
     for handle in handles {
-        let part = handle.join().map_err(|_| anyhow!("a load thread panicked"))??;
+        let part = handle
+            .join()
+            .map_err(|_| anyhow!("a load thread panicked"))??;
         latency_us.add(part).context("histograms of one shape")?;
     }
     let (from, to) = window?;
@@ -163,7 +172,10 @@ pub fn run<J: Job>(job: &J, options: &LoadOptions) -> Result<LoadResult> {
         requests: to.requests - from.requests,
         bytes: to.bytes - from.bytes,
         latency_us,
-        broker_cpu: to.broker.zip(from.broker).map(|(to, from)| to.saturating_sub(from)),
+        broker_cpu: to
+            .broker
+            .zip(from.broker)
+            .map(|(to, from)| to.saturating_sub(from)),
         machine_busy: to.machine.saturating_sub(from.machine),
     })
 }
@@ -176,7 +188,10 @@ fn measure_window<T>(
     let wait = |time: Duration| -> Result<()> {
         let until = Instant::now() + time;
         while Instant::now() < until {
-            ensure!(!handles.iter().any(thread::JoinHandle::is_finished), "a load thread gave up");
+            ensure!(
+                !handles.iter().any(thread::JoinHandle::is_finished),
+                "a load thread gave up"
+            );
             thread::sleep(Duration::from_millis(50).min(until - Instant::now().min(until)));
         }
         Ok(())
@@ -253,7 +268,15 @@ impl<J: Job> Driver<J> {
             });
         }
         let scratch = vec![0; READ_BYTES];
-        Ok(Driver { job, options, shared, epoll, conns, scratch, latency_us: new_histogram()? })
+        Ok(Driver {
+            job,
+            options,
+            shared,
+            epoll,
+            conns,
+            scratch,
+            latency_us: new_histogram()?,
+        })
     }
 
     fn run(mut self) -> Result<Histogram<u64>> {
@@ -265,7 +288,11 @@ impl<J: Job> Driver<J> {
                     again.push(slot);
                 }
             }
-            let timeout = if again.is_empty() { EpollTimeout::from(100u8) } else { EpollTimeout::ZERO };
+            let timeout = if again.is_empty() {
+                EpollTimeout::from(100u8)
+            } else {
+                EpollTimeout::ZERO
+            };
             let n = match self.epoll.wait(&mut events, timeout) {
                 Ok(n) => n,
                 Err(Errno::EINTR) => 0,
@@ -318,14 +345,18 @@ impl<J: Job> Driver<J> {
                 }
             } else {
                 let size = conn.answer.first_chunk::<4>();
-                let wanted = size.map_or(4, |s| (u32::from_be_bytes(*s) as usize + 4).min(HEAD_BYTES));
+                let wanted =
+                    size.map_or(4, |s| (u32::from_be_bytes(*s) as usize + 4).min(HEAD_BYTES));
                 let part = (wanted - conn.answer.len()).min(n - at);
                 conn.answer.extend_from_slice(&self.scratch[at..at + part]);
                 at += part;
                 if conn.answer.len() < wanted || conn.answer.len() == 4 && wanted == 4 {
                     continue;
                 }
-                let size = conn.answer.first_chunk::<4>().map_or(0, |s| u32::from_be_bytes(*s));
+                let size = conn
+                    .answer
+                    .first_chunk::<4>()
+                    .map_or(0, |s| u32::from_be_bytes(*s));
                 conn.skip = size as usize + 4 - wanted;
                 if conn.skip > 0 {
                     continue;
@@ -338,14 +369,21 @@ impl<J: Job> Driver<J> {
 
     fn answered(&mut self, slot: usize) -> Result<()> {
         let conn = &mut self.conns[slot];
-        ensure!(conn.answer.len() >= 8, "an answer of {} bytes", conn.answer.len());
+        ensure!(
+            conn.answer.len() >= 8,
+            "an answer of {} bytes",
+            conn.answer.len()
+        );
         let bytes = self.job.check(&conn.answer)?;
         let correlation = i32::from_be_bytes(conn.answer[4..8].try_into()?);
         conn.answer.clear();
         let Some((expected, sent)) = conn.in_flight.pop_front() else {
             bail!("an answer that nobody asked for")
         };
-        ensure!(expected == correlation, "answer {correlation} came before {expected}");
+        ensure!(
+            expected == correlation,
+            "answer {correlation} came before {expected}"
+        );
         self.count(bytes, sent)
     }
 
@@ -354,7 +392,8 @@ impl<J: Job> Driver<J> {
         self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.shared.phase.load(Ordering::Relaxed) == MEASURE {
             let us = u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.latency_us.saturating_record(us.clamp(1, LATENCY_US_MAX));
+            self.latency_us
+                .saturating_record(us.clamp(1, LATENCY_US_MAX));
         }
         Ok(())
     }
@@ -373,7 +412,9 @@ impl<J: Job> Driver<J> {
             conn.sending = Some(Sending { token, sent: 0 });
             conn.in_flight.push_back((correlation, Instant::now()));
         }
-        let Some(sending) = conn.sending.as_mut() else { return Ok(false) };
+        let Some(sending) = conn.sending.as_mut() else {
+            return Ok(false);
+        };
         let tail = self.job.tail(sending.token);
         let total = conn.head.len() + tail.len();
         let head_left = &conn.head[sending.sent.min(conn.head.len())..];

@@ -57,9 +57,13 @@ fn spawn_on(mut command: Command, cpu: Option<usize>) -> Result<Child> {
         if let Some(cpu) = cpu {
             cpu::confine_to(cpu)?;
         }
-        command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))
+        command
+            .spawn()
+            .with_context(|| format!("cannot start {:?}", command.get_program()))
     };
-    thread::spawn(starter).join().map_err(|_| anyhow!("the starting thread panicked"))?
+    thread::spawn(starter)
+        .join()
+        .map_err(|_| anyhow!("the starting thread panicked"))?
 }
 
 impl Server {
@@ -73,16 +77,31 @@ impl Server {
         let address = free_port()?;
         let log = fs::File::create(options.dir.join("broker.log"))?;
         let mut command = Command::new(&options.binary);
-        command.arg("serve").arg("--data-dir").arg(options.dir.join("data"));
-        command.args(["--listen", &address.to_string(), "--shards", &options.shards.to_string()]);
+        command
+            .arg("serve")
+            .arg("--data-dir")
+            .arg(options.dir.join("data"));
+        command.args([
+            "--listen",
+            &address.to_string(),
+            "--shards",
+            &options.shards.to_string(),
+        ]);
         command.args(["--metrics-listen", "none", "--log-level", "info"]);
         for property in &options.properties {
             command.args(["--set", property]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(log));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log));
         let begin = Instant::now();
         let child = spawn_on(command, options.cpu)?;
-        let mut server = Server { child, address, dir: options.dir.clone() };
+        let mut server = Server {
+            child,
+            address,
+            dir: options.dir.clone(),
+        };
         server.wait_for_metadata(begin)?;
         Ok((server, begin.elapsed()))
     }
@@ -92,8 +111,12 @@ impl Server {
         let address = self.address.to_string();
         let log = self.dir.join("broker.log");
         loop {
-            let answer = Connection::connect(&address, &options)
-                .and_then(|mut c| c.call(&MetadataRequest { topics: None, ..Default::default() }));
+            let answer = Connection::connect(&address, &options).and_then(|mut c| {
+                c.call(&MetadataRequest {
+                    topics: None,
+                    ..Default::default()
+                })
+            });
             match answer {
                 Ok(_) => return Ok(()),
                 Err(e) if begin.elapsed() > START_MAX => {
@@ -121,16 +144,28 @@ impl Server {
     ) -> Result<Server> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("floor-serve").arg("--dir").arg(dir);
-        command.args(["--engine", engine.name(), "--partitions", &partitions.to_string()]);
+        command.args([
+            "--engine",
+            engine.name(),
+            "--partitions",
+            &partitions.to_string(),
+        ]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = spawn_on(command, cpu)?;
         let stdout = child.stdout.take().context("no pipe")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        let address = line.trim().strip_prefix("listening ").and_then(|a| a.parse().ok());
+        let address = line
+            .trim()
+            .strip_prefix("listening ")
+            .and_then(|a| a.parse().ok());
         let dir = dir.to_owned();
         match address {
-            Some(address) => Ok(Server { child, address, dir }),
+            Some(address) => Ok(Server {
+                child,
+                address,
+                dir,
+            }),
             None => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -153,7 +188,11 @@ impl Server {
         kill(Pid::from_raw(i32::try_from(self.pid())?), Signal::SIGTERM)?;
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
-            ensure!(begin.elapsed() < STOP_MAX, "process {} does not end", self.pid());
+            ensure!(
+                begin.elapsed() < STOP_MAX,
+                "process {} does not end",
+                self.pid()
+            );
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())

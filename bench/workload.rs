@@ -43,19 +43,34 @@ pub const ONE_RECORD: Workload = Workload {
 };
 
 /// One 1 KB record per request, one request at a time: the latency of a request.
-pub const LONE_RECORD: Workload =
-    Workload { name: "lone-record", connections: 1, partitions: 1, ..ONE_RECORD };
+pub const LONE_RECORD: Workload = Workload {
+    name: "lone-record",
+    connections: 1,
+    partitions: 1,
+    ..ONE_RECORD
+};
 
 /// Reading what lies in the page cache, 1 MiB per answer.
-pub const HOT_CONSUME: Workload = Workload { name: "hot-consume", ..BULK_PRODUCE };
+pub const HOT_CONSUME: Workload = Workload {
+    name: "hot-consume",
+    ..BULK_PRODUCE
+};
 
 /// Reading what lies in the page cache, one 64 KiB batch per answer.
-pub const HOT_CONSUME_SMALL: Workload =
-    Workload { name: "hot-consume-64k", fetch_bytes: 64 * 1024, ..BULK_PRODUCE };
+pub const HOT_CONSUME_SMALL: Workload = Workload {
+    name: "hot-consume-64k",
+    fetch_bytes: 64 * 1024,
+    ..BULK_PRODUCE
+};
 
 /// All of them.
-pub const ALL: [&Workload; 5] =
-    [&BULK_PRODUCE, &ONE_RECORD, &LONE_RECORD, &HOT_CONSUME, &HOT_CONSUME_SMALL];
+pub const ALL: [&Workload; 5] = [
+    &BULK_PRODUCE,
+    &ONE_RECORD,
+    &LONE_RECORD,
+    &HOT_CONSUME,
+    &HOT_CONSUME_SMALL,
+];
 
 impl Workload {
     /// The workload of that name.
