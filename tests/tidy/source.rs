@@ -60,12 +60,12 @@ pub fn read(path: &Path) -> String {
 
 /// Whether the file holds tests only: their helpers may unwrap.
 pub fn is_test_file(path: &Path) -> bool {
-    let inside = path.components().any(|part| {
-        matches!(
-            part.as_os_str().to_str(),
-            Some("tests" | "benches" | "examples" | "testing")
-        )
-    });
+    let inside = path
+        .components()
+        .filter_map(|part| part.as_os_str().to_str())
+        .any(|part| {
+            matches!(part, "tests" | "benches" | "examples" | "testing") || part.ends_with("_tests")
+        });
     let name = path
         .file_name()
         .and_then(|name| name.to_str())
