@@ -201,12 +201,10 @@ impl<'a> RecordIter<'a> {
 
     fn finish(&mut self) -> Option<Result<Record<'a>, BatchError>> {
         self.ended = true;
-        (!self.rest.is_empty()).then(|| {
-            Err(BatchError::BytesAfterRecords {
-                record_count: self.header.record_count,
-                extra: self.rest.len(),
-            })
-        })
+        (!self.rest.is_empty()).then_some(Err(BatchError::BytesAfterRecords {
+            record_count: self.header.record_count,
+            extra: self.rest.len(),
+        }))
     }
 }
 

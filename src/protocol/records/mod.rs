@@ -17,10 +17,10 @@
 //!
 //! **Cost** per batch. Validation, uncompressed: one pass for the CRC and one over the varints of each
 //! record (in `quick`, with `walk` for all that is not ordinary); no copy, no allocation. Validation,
-//! compressed: CRC, one decompression in steps (see
-//! [`compression`] for each codec's memory; one zstd context is kept per thread), records walked without being kept. `assign`: 12 bytes
-//! written. `settle`: nothing, or one more CRC pass. `records_of`: nothing when uncompressed, else one
-//! buffer of the decompressed size; records are slices of it.
+//! compressed: CRC, one decompression in steps (see [`compression`] for each codec's memory; one zstd
+//! context is kept per thread), records walked without being kept. `assign`: 12 bytes written.
+//! `settle`: nothing, or one more CRC pass. `records_of`: nothing when uncompressed, else one buffer of
+//! the decompressed size; records are slices of it.
 //!
 //! Start reading at [`header`], then [`validate`].
 

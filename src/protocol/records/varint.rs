@@ -143,8 +143,8 @@ mod tests {
     use super::{Varint, VarintError, len_i32, len_i64, put_i32, put_i64, take_i32, take_i64};
     use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 
-    fn from(bytes: &[u8]) -> impl FnMut() -> Result<u8, ()> {
-        let mut bytes = bytes.to_vec().into_iter();
+    fn from(bytes: &[u8]) -> impl FnMut() -> Result<u8, ()> + use<'_> {
+        let mut bytes = bytes.iter().copied();
         move || bytes.next().ok_or(())
     }
 

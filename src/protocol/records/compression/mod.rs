@@ -1,7 +1,7 @@
 //! The four codecs of record batches, as bounded readers and as writers.
 //!
 //! Every reader takes the whole compressed payload as a slice (it already lies in a frame) and yields
-//! the output piece by piece through [`BufRead`]; [`Capped`] stands in front of each and ends it when
+//! the output piece by piece through [`BufRead`]; `Capped` stands in front of each and ends it when
 //! the output passes a limit. What a reader allocates depends on bytes received or on fixed windows,
 //! never on a length the payload claims:
 //!
