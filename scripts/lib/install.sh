@@ -57,11 +57,12 @@ need_test_tools() {
 # Prints the folder that holds Kafka's command-line tools as jars, fetching them if needed.
 kafka_jars() {
   local folder="$THALWEG_CACHE/kafka-$KAFKA_VERSION"
+  local plugin=org.apache.maven.plugins:maven-dependency-plugin:3.8.1
   if [ ! -e "$folder/complete" ]; then
     say "fetching Kafka $KAFKA_VERSION's tools from Maven Central into $folder" >&2
     mkdir -p "$folder"
-    mvn --quiet --batch-mode --file "$ROOT/tests/foreign/pom.xml" \
-      "-Dkafka.version=$KAFKA_VERSION" dependency:copy-dependencies \
+    mvn --quiet --batch-mode -Dstyle.color=never --file "$ROOT/tests/foreign/pom.xml" \
+      "-Dkafka.version=$KAFKA_VERSION" "$plugin:copy-dependencies" \
       "-DoutputDirectory=$folder" </dev/null >&2
     touch "$folder/complete"
   fi
