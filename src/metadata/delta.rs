@@ -13,7 +13,7 @@ use crate::image::{Resource, Topic};
 pub struct Delta {
     /// Topics that are new.
     pub topics_created: BTreeSet<TopicId>,
-    /// Topics that are gone, as they were last.
+    /// Topics that are gone, as they were before. Act on these first.
     pub topics_removed: BTreeMap<TopicId, Arc<Topic>>,
     /// Partitions that are new or different.
     pub partitions_changed: BTreeSet<TopicPartition>,

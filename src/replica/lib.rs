@@ -25,13 +25,15 @@
 //! Start reading at [`Replica`], then [`EpochCache`].
 
 mod epoch_cache;
+mod events;
 mod parked;
 mod refused;
 mod replica;
 
 pub use epoch_cache::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileError};
-pub use refused::Refused;
-pub use replica::{
+pub use events::{
     Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership, OffsetBounds,
-    Parking, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
+    Parking, ReplicaStart, StaleLeadership, StopReason, Token,
 };
+pub use refused::Refused;
+pub use replica::Replica;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use thalweg_types::{Offset, limits};
 
-use crate::replica::{Assigned, Token};
+use crate::events::{Assigned, Token};
 
 /// A produce whose batch is assigned and not answered yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -202,17 +202,7 @@ fn run(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
         "expire" => replica.on_produce_expired(line.token(), &mut list),
         "log-start" => replica.on_log_start(line.offset_word(), &mut list),
         "fetch" => fetch(replica, line, out),
-        "park" => {
-            let from = Offset(line.number("from", 0));
-            let seen = Offset(line.number("seen", 0));
-            let missing = u64::try_from(line.number("missing", 1)).expect("small");
-            let isolation = Isolation::ReadUncommitted;
-            match replica.park_fetch(line.token(), from, seen, isolation, missing) {
-                Parking::Parked => say(out, "parked"),
-                Parking::LookAgain => say(out, "look again"),
-                Parking::Full => say(out, "full"),
-            }
-        }
+        "park" => park(replica, line, out),
         "unpark" => replica.unpark_fetch(line.token()),
         "list" => {
             match replica.on_list_offsets(line.epoch("current", -1), Isolation::ReadUncommitted) {
@@ -252,6 +242,18 @@ fn produce(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
             format_args!("assigned {}..{} epoch {}", a.base, a.end, a.epoch),
         ),
         Err(why) => refusal(out, why),
+    }
+}
+
+fn park(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
+    let from = Offset(line.number("from", 0));
+    let seen = Offset(line.number("seen", 0));
+    let missing = u64::try_from(line.number("missing", 1)).expect("small");
+    let isolation = Isolation::ReadUncommitted;
+    match replica.park_fetch(line.token(), from, seen, isolation, missing) {
+        Parking::Parked => say(out, "parked"),
+        Parking::LookAgain => say(out, "look again"),
+        Parking::Full => say(out, "full"),
     }
 }
 

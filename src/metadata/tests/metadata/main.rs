@@ -1,0 +1,6 @@
+//! The metadata room from outside: records, decisions, random histories.
+
+mod common;
+mod controller;
+mod random;
+mod records;
