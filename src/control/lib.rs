@@ -1,1 +1,34 @@
-//! (in construction)
+//! The control plane: one thread beside the shards for everything that is not per-record work.
+//!
+//! It owns the metadata log (`__cluster_metadata-0`), the current [`ClusterView`] built from it, the
+//! HTTP endpoints and the broker's readiness. It decides nothing about metadata itself (that is
+//! `thalweg_metadata`), and it never sees a client's socket or a record batch.
+//!
+//! Order of calls: [`MetadataLog::open`] replays the log, [`Controller::start`] writes what a start
+//! must record (this broker's registration, raised leader epochs after a crash), the shards are
+//! given their first view, and from then on [`Controller::run`] takes one [`ControlRequest`] at a
+//! time: decide, append, fdatasync, apply, hand every shard its share, answer.
+//!
+//! Invariants: a record is durable before any shard sees its effect or any client its answer; a
+//! failed append of the metadata log changes nothing that is visible.
+//!
+//! Start reading at [`Controller`].
+
+mod checkpoints;
+mod controller;
+mod facts;
+pub mod http;
+mod metadata_log;
+mod readiness;
+mod requests;
+mod view;
+
+pub use controller::{Controller, ControllerSetup, Ended, Start, StartError, empty_view};
+pub use facts::Facts;
+pub use metadata_log::{MetadataLog, MetadataLogError};
+pub use readiness::Readiness;
+pub use checkpoints::Checkpoints;
+pub use requests::{
+    AutoCreated, ControlHandle, ControlRequest, PartitionToOpen, ShardCommand, StoppedPartition,
+};
+pub use view::{ClusterView, Endpoint};

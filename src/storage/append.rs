@@ -7,6 +7,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, File};
@@ -257,13 +258,13 @@ impl Inner {
 
     /// R1: after such a failure nothing of this log is served until it is opened and checked again.
     pub(crate) fn go_offline(&self, text: &str) {
-        let reason: Rc<str> = text.into();
+        let reason: Arc<str> = text.into();
         {
             let mut state = self.state.borrow_mut();
             if let Stage::Offline(_) = state.stage {
                 return;
             }
-            state.stage = Stage::Offline(Rc::clone(&reason));
+            state.stage = Stage::Offline(Arc::clone(&reason));
             state.tail.clear();
         }
         tracing::error!(log = %self.name, reason = %reason, "the log is offline");
@@ -286,7 +287,7 @@ impl Inner {
     /// Answers appends to a log that takes none.
     fn refuse(&self) {
         let error = match &self.state.borrow().stage {
-            Stage::Offline(reason) => AppendError::Offline(Rc::clone(reason)),
+            Stage::Offline(reason) => AppendError::Offline(Arc::clone(reason)),
             Stage::Open | Stage::Closing | Stage::Closed => AppendError::Closed,
         };
         let closing = self.state.borrow().stage == Stage::Closing;

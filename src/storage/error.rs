@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use thalweg_reactor::fs::os_error;
 use thalweg_types::Offset;
@@ -52,7 +52,7 @@ pub enum LogError {
     #[error("the log is offline: {reason}")]
     Offline {
         /// The first failure.
-        reason: Rc<str>,
+        reason: Arc<str>,
     },
     /// The log is closed or being closed or deleted.
     #[error("the log is closed")]
@@ -120,7 +120,7 @@ pub enum ReadError {
     #[error("the log is offline: {reason}")]
     Offline {
         /// The first failure.
-        reason: Rc<str>,
+        reason: Arc<str>,
     },
     /// The log is closed or deleted.
     #[error("the log is closed")]
@@ -147,10 +147,10 @@ pub enum AppendError {
     /// No room on the disk, or no file handle for a new segment: nothing of the batches is in the
     /// log, and later appends may succeed (R9, ST-20, ST-21).
     #[error("{0}")]
-    NoRoom(Rc<str>),
+    NoRoom(Arc<str>),
     /// The log has failed and takes nothing until it is opened again (R1).
     #[error("the log is offline: {0}")]
-    Offline(Rc<str>),
+    Offline(Arc<str>),
     /// The log is closed or being closed or deleted.
     #[error("the log is closed")]
     Closed,

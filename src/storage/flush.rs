@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use thalweg_reactor::{fs, task};
 use thalweg_types::{Offset, Uuid};
@@ -76,7 +77,7 @@ impl Log {
             Stage::Open | Stage::Closing => Ok(()),
             Stage::Closed => Err(LogError::Closed),
             Stage::Offline(reason) => Err(LogError::Offline {
-                reason: Rc::clone(reason),
+                reason: Arc::clone(reason),
             }),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_reactor::fs;
@@ -90,7 +91,7 @@ pub(crate) enum Stage {
     /// What is queued is still written.
     Closing,
     Closed,
-    Offline(Rc<str>),
+    Offline(Arc<str>),
 }
 
 /// Directory entries that may not be on the disk yet (R4).
@@ -175,7 +176,7 @@ impl State {
             Stage::Open | Stage::Closing => Ok(()),
             Stage::Closed => Err(ReadError::Closed),
             Stage::Offline(reason) => Err(ReadError::Offline {
-                reason: Rc::clone(reason),
+                reason: Arc::clone(reason),
             }),
         }
     }

@@ -1,0 +1,378 @@
+//! The controller of a one-node cluster: one request at a time, each durable before it shows.
+
+use std::sync::Arc;
+
+use thalweg_config::BrokerConfig;
+use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
+use thalweg_metadata::{
+    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
+};
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{
+    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use thalweg_reactor::{mailbox, oneshot, time};
+use thalweg_storage::{LogDir, LogError, PartitionName, Recovery};
+use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicPartition, Uuid};
+
+use crate::checkpoints::Checkpoints;
+use crate::facts::Facts;
+use crate::metadata_log::{MetadataLog, MetadataLogError};
+use crate::requests::{AutoCreated, ControlRequest, PartitionToOpen, ShardCommand};
+use crate::view::{ClusterView, Endpoint};
+
+/// Security protocol PLAINTEXT, as registrations number them.
+const PLAINTEXT: i16 = 0;
+
+/// What a client is told when the metadata log refuses a write.
+const NOT_DURABLE: &str = "the metadata log can not be written; see the broker's log";
+
+/// How this start came about; it decides what is written before anything is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// The data directory was formatted by this process.
+    Formatted,
+    /// The last stop closed every log.
+    AfterCleanStop,
+    /// The last process died: leader epochs are raised so that clients detect a cut tail (KIP-320).
+    AfterCrash,
+}
+
+/// Everything the controller needs to begin.
+pub struct ControllerSetup {
+    /// The opened metadata log.
+    pub log: MetadataLog,
+    /// Every record in it, oldest first.
+    pub records: Vec<Record>,
+    /// The log directory and its checkpoints.
+    pub checkpoints: Checkpoints,
+    /// How this start came about.
+    pub start: Start,
+    /// The broker's properties.
+    pub config: Arc<BrokerConfig>,
+    /// Where clients reach this broker.
+    pub endpoint: Endpoint,
+    /// One mailbox per shard, in order of shard id.
+    pub shards: Vec<mailbox::Sender<ShardCommand>>,
+    /// Source of random ids.
+    pub random: Box<dyn FnMut() -> [u8; 16]>,
+    /// Where the endpoints read what the controller knows.
+    pub facts: Arc<Facts>,
+}
+
+/// The controller can not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The metadata log refused a read or a write.
+    #[error(transparent)]
+    Log(#[from] MetadataLogError),
+    /// The metadata log holds records that contradict each other.
+    #[error("the metadata log can not be replayed: {0}")]
+    Replay(#[from] ApplyError),
+    /// The log directory.
+    #[error(transparent)]
+    Directory(#[from] LogError),
+    /// A shard could not take its partitions.
+    #[error("shard {0} ended while it opened its partitions")]
+    ShardGone(usize),
+}
+
+/// A change was not made.
+#[derive(Debug, thiserror::Error)]
+enum CommitError {
+    #[error(transparent)]
+    Log(#[from] MetadataLogError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+/// Owns the metadata log and the current view.
+pub struct Controller {
+    log: MetadataLog,
+    view: Arc<ClusterView>,
+    checkpoints: Checkpoints,
+    config: Arc<BrokerConfig>,
+    shards: Vec<mailbox::Sender<ShardCommand>>,
+    random: Box<dyn FnMut() -> [u8; 16]>,
+    facts: Arc<Facts>,
+}
+
+/// What the controller leaves to whoever stops the broker.
+pub struct Ended {
+    /// The log directory and its checkpoints.
+    pub checkpoints: Checkpoints,
+    /// Everything below is durable in the metadata log.
+    pub metadata_end: Offset,
+}
+
+impl Controller {
+    /// Replays the records, writes what this start must record, sets stray directories aside, and
+    /// lets every shard open its partitions (in parallel).
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(setup: ControllerSetup) -> Result<Controller, StartError> {
+        let ControllerSetup { mut log, records, start, config, .. } = setup;
+        let mut random = setup.random;
+        let mut checkpoints = setup.checkpoints;
+        let meta = checkpoints.dir().meta().clone();
+        let now = TimestampMs(time::unix_ms());
+        let local = config.node_id();
+
+        let (mut image, _) = Image::default().apply(&records)?;
+        log.begin_epoch(local, now).await?;
+        let mut first = Vec::new();
+        if records.is_empty() {
+            first.extend(initial_records());
+        }
+        first.push(image.register_broker(&Registration {
+            id: local,
+            incarnation: Uuid::from_random(random()),
+            endpoints: vec![BrokerEndpoint {
+                name: "PLAINTEXT".to_owned(),
+                host: setup.endpoint.host.clone(),
+                port: setup.endpoint.port,
+                security_protocol: PLAINTEXT,
+            }],
+            features: Vec::new(),
+            rack: config.broker_rack().map(str::to_owned),
+            log_dirs: meta.directory_id.into_iter().collect(),
+        }));
+        if start == Start::AfterCrash {
+            first.extend(image.raise_leader_epochs(local));
+        }
+        log.append(&first, now).await?;
+        image = image.apply(&first)?.0;
+
+        set_strays_aside(checkpoints.dir(), &image).await?;
+        let metadata = MetadataLog::partition();
+        checkpoints.retain(|name| *name == metadata || is_known(&image, name)).await?;
+        let shard_count = u16::try_from(setup.shards.len()).unwrap_or(u16::MAX);
+        let view = Arc::new(ClusterView {
+            placement: Placement::new(&image, local, shard_count),
+            image: Arc::new(image),
+            cluster_id: meta.cluster_id,
+            broker_id: local,
+            endpoint: setup.endpoint,
+        });
+        let shards = setup.shards;
+        let facts = setup.facts;
+        let controller = Controller { log, view, checkpoints, config, shards, random, facts };
+        controller.open_all().await?;
+        controller.facts.set_counts(&controller.view.image);
+        Ok(controller)
+    }
+
+    async fn open_all(&self) -> Result<(), StartError> {
+        let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
+        for topic in self.view.image.topics() {
+            for (index, partition) in &topic.partitions {
+                let id = TopicPartition { topic: topic.id, partition: *index };
+                let Some(owner) = self.view.owner(id) else { continue };
+                let name = PartitionName::new(topic.name.to_string(), index.0);
+                open[usize::from(owner.0)].push(PartitionToOpen {
+                    id,
+                    topic: topic.name.to_string(),
+                    leader_epoch: partition.leader_epoch,
+                    opening: self.checkpoints.dir().opening(&name),
+                });
+            }
+        }
+        let mut opening = Vec::new();
+        for (shard, open) in open.into_iter().enumerate() {
+            let (done, opened) = oneshot::channel();
+            let view = Arc::clone(&self.view);
+            let command = ShardCommand::Apply { view, open, delete: Vec::new(), done };
+            self.shards[shard].send(command).await.map_err(|_| StartError::ShardGone(shard))?;
+            opening.push(opened);
+        }
+        for (shard, opened) in opening.into_iter().enumerate() {
+            for line in opened.await.ok_or(StartError::ShardGone(shard))? {
+                tracing::error!(shard, "{line}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves requests until every sender is gone, then closes the metadata log.
+    ///
+    /// # Errors
+    /// The error of closing the log.
+    pub async fn run(
+        mut self,
+        mut requests: mailbox::Receiver<ControlRequest>,
+    ) -> Result<Ended, MetadataLogError> {
+        while let Some(request) = requests.recv().await {
+            match request {
+                ControlRequest::CreateTopics { request, reply } => {
+                    let _ = reply.send(self.create_topics(&request).await);
+                }
+                ControlRequest::AutoCreate { names, reply } => {
+                    let _ = reply.send(self.auto_create(&names).await);
+                }
+                ControlRequest::DeleteTopics { request, version, reply } => {
+                    let _ = reply.send(self.delete_topics(&request, version).await);
+                }
+            }
+        }
+        self.log.close().await?;
+        Ok(Ended { metadata_end: self.log.durable_end(), checkpoints: self.checkpoints })
+    }
+
+    async fn create_topics(&mut self, request: &CreateTopicsRequest) -> CreateTopicsResponse {
+        let view = Arc::clone(&self.view);
+        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
+            .create_topics(request);
+        let mut answer = decision.answer;
+        if let Err(error) = self.commit(decision.records).await {
+            tracing::error!(%error, "topics not created");
+            for row in answer.topics.iter_mut().filter(|row| row.error_code == 0) {
+                row.error_code = ErrorCode::KafkaStorageError.code();
+                row.error_message = Some(NOT_DURABLE.to_owned());
+            }
+        }
+        answer
+    }
+
+    async fn auto_create(&mut self, names: &[String]) -> Vec<AutoCreated> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let view = Arc::clone(&self.view);
+        let decision =
+            Decisions::new(&view.image, &self.config, &mut *self.random).auto_create(&names);
+        let mut answer = decision.answer;
+        if let Err(error) = self.commit(decision.records).await {
+            tracing::error!(%error, "topics not created");
+            for (_, outcome) in answer.iter_mut().filter(|(_, outcome)| outcome.is_ok()) {
+                *outcome = Err(TopicRefusal {
+                    code: ErrorCode::KafkaStorageError,
+                    message: NOT_DURABLE.to_owned(),
+                });
+            }
+        }
+        answer
+    }
+
+    async fn delete_topics(
+        &mut self,
+        request: &DeleteTopicsRequest,
+        version: i16,
+    ) -> DeleteTopicsResponse {
+        let view = Arc::clone(&self.view);
+        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
+            .delete_topics(request, version);
+        let mut answer = decision.answer;
+        if let Err(error) = self.commit(decision.records).await {
+            tracing::error!(%error, "topics not deleted");
+            for row in answer.responses.iter_mut().filter(|row| row.error_code == 0) {
+                row.error_code = ErrorCode::KafkaStorageError.code();
+                row.error_message = Some(NOT_DURABLE.to_owned());
+            }
+        }
+        answer
+    }
+
+    /// Durable first, visible second.
+    async fn commit(&mut self, records: Vec<Record>) -> Result<(), CommitError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        // Applied before the append, so that records which contradict the image are never written.
+        let (image, delta) = self.view.image.apply(&records)?;
+        self.log.append(&records, TimestampMs(time::unix_ms())).await?;
+        self.publish(image, &delta).await;
+        self.facts.set_counts(&self.view.image);
+        Ok(())
+    }
+
+    /// Gives every shard the new view and waits until each has applied it, so that a client that
+    /// was told of a topic can use it at once.
+    async fn publish(&mut self, image: Image, delta: &Delta) {
+        let mut delete = vec![Vec::new(); self.shards.len()];
+        let mut deleted = Vec::new();
+        for topic in delta.topics_removed.values() {
+            for index in topic.partitions.keys() {
+                let id = TopicPartition { topic: topic.id, partition: *index };
+                deleted.push(PartitionName::new(topic.name.to_string(), index.0));
+                if let Some(owner) = self.view.owner(id) {
+                    delete[usize::from(owner.0)].push(id);
+                }
+            }
+        }
+        let mut placement = self.view.placement.clone();
+        let placed = placement.follow(&image, delta);
+        let view = Arc::new(ClusterView {
+            image: Arc::new(image),
+            placement,
+            cluster_id: self.view.cluster_id.clone(),
+            broker_id: self.view.broker_id,
+            endpoint: self.view.endpoint.clone(),
+        });
+        let mut open = vec![Vec::new(); self.shards.len()];
+        for (id, ShardId(owner)) in placed {
+            let Some(topic) = view.image.topic_by_id(id.topic) else { continue };
+            let Some(partition) = topic.partitions.get(&id.partition) else { continue };
+            open[usize::from(owner)].push(PartitionToOpen {
+                id,
+                topic: topic.name.to_string(),
+                leader_epoch: partition.leader_epoch,
+                opening: Recovery::AfterCleanStop.into(),
+            });
+        }
+        self.view = Arc::clone(&view);
+        let mut applying = Vec::new();
+        for (shard, (open, delete)) in open.into_iter().zip(delete).enumerate() {
+            let (done, applied) = oneshot::channel();
+            let command = ShardCommand::Apply { view: Arc::clone(&view), open, delete, done };
+            if self.shards[shard].send(command).await.is_ok() {
+                applying.push((shard, applied));
+            }
+        }
+        for (shard, applied) in applying {
+            for line in applied.await.unwrap_or_default() {
+                tracing::error!(shard, "{line}");
+            }
+        }
+        if let Err(error) = self.checkpoints.retain(|name| !deleted.contains(name)).await {
+            tracing::error!(%error, "checkpoints of deleted partitions not removed");
+        }
+    }
+}
+
+fn is_known(image: &Image, name: &PartitionName) -> bool {
+    image
+        .topic(&name.topic)
+        .is_some_and(|topic| topic.partitions.keys().any(|index| *index == name.partition))
+}
+
+/// Directories of partitions that the metadata does not know are kept, but out of the way: a crash
+/// between the record that deletes a topic and the removal of its files leaves them (ST-15).
+async fn set_strays_aside(dir: &LogDir, image: &Image) -> Result<(), LogError> {
+    for found in dir.partitions().await? {
+        if found.name == MetadataLog::partition() {
+            continue;
+        }
+        let known = is_known(image, &found.name)
+            && image
+                .topic(&found.name.topic)
+                .is_some_and(|topic| found.topic_id.is_none_or(|id| id == topic.id));
+        if !known {
+            let to = dir.set_aside(&found).await?;
+            tracing::warn!(partition = %found.name, to = %to.display(),
+                "no topic knows this directory: set aside, delete it when you are sure");
+        }
+    }
+    Ok(())
+}
+
+/// The cluster before anything is known of it: what shards begin with.
+#[must_use]
+pub fn empty_view(dir: &LogDir, config: &BrokerConfig, endpoint: &Endpoint, shards: u16) -> ClusterView {
+    let image = Image::default();
+    ClusterView {
+        placement: Placement::new(&image, config.node_id(), shards),
+        image: Arc::new(image),
+        cluster_id: ClusterId(dir.meta().cluster_id.0.clone()),
+        broker_id: config.node_id(),
+        endpoint: endpoint.clone(),
+    }
+}

@@ -1,0 +1,95 @@
+//! Metrics and health over HTTP: `/metrics`, `/healthz`, `/readyz`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use thalweg_metrics::{CONTENT_TYPE, CoreMetrics, Snapshot, render_prometheus};
+use thalweg_reactor::{mailbox, oneshot};
+
+use crate::facts::Facts;
+use crate::readiness::Readiness;
+use crate::requests::ShardCommand;
+
+/// A shard that does not answer a scrape within this time is left out of it, and `/healthz` fails.
+const SCRAPE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// What the endpoints read.
+pub struct HttpState {
+    /// Whether the broker serves.
+    pub readiness: Arc<Readiness>,
+    /// What the control plane knows of the process.
+    pub facts: Arc<Facts>,
+    /// One mailbox per shard, in order of shard id.
+    pub shards: Vec<mailbox::Sender<ShardCommand>>,
+}
+
+/// Binds the endpoint.
+///
+/// # Errors
+/// The error of `bind`, for example when another process has the port.
+pub async fn bind(address: SocketAddr) -> io::Result<(tokio::net::TcpListener, SocketAddr)> {
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    let bound = listener.local_addr()?;
+    Ok((listener, bound))
+}
+
+/// Serves until the runtime ends.
+///
+/// # Errors
+/// The error of the accept loop.
+pub async fn serve(listener: tokio::net::TcpListener, state: HttpState) -> io::Result<()> {
+    let routes = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(Arc::new(state));
+    axum::serve(listener, routes).await
+}
+
+async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
+    let mut cores = Vec::new();
+    for shard in 0..state.shards.len() {
+        if let Some(core) = scrape(&state, shard).await {
+            cores.push(core);
+        }
+    }
+    let text = render_prometheus(&Snapshot { process: state.facts.get(), cores });
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+}
+
+/// Alive means that every shard still takes turns.
+async fn healthz(State(state): State<Arc<HttpState>>) -> Response {
+    if state.readiness.is_ready() {
+        for shard in 0..state.shards.len() {
+            if scrape(&state, shard).await.is_none() {
+                let line = format!("shard {shard} did not answer within {SCRAPE_WAIT_MAX:?}\n");
+                return (StatusCode::SERVICE_UNAVAILABLE, line).into_response();
+            }
+        }
+    }
+    (StatusCode::OK, "ok\n").into_response()
+}
+
+async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
+    let status = match state.readiness.is_ready() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, format!("{}\n", state.readiness.word())).into_response()
+}
+
+async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {
+    let (reply, answer) = oneshot::channel();
+    let ask = async {
+        state.shards[shard].send(ShardCommand::Scrape { reply }).await.ok()?;
+        answer.await
+    };
+    tokio::time::timeout(SCRAPE_WAIT_MAX, ask).await.ok().flatten()
+}

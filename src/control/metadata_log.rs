@@ -1,0 +1,247 @@
+//! The metadata log: `__cluster_metadata-0`, one fdatasynced log of KRaft records.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use thalweg_metadata::{Record, RecordError};
+use thalweg_protocol::Message;
+use thalweg_protocol::messages::LeaderChangeMessage;
+use thalweg_protocol::messages::leader_change_message::Voter;
+use thalweg_protocol::records::{
+    BatchBuilder, BatchError, BatchHeader, BatchOptions, BuildError, Codec,
+    control::ControlRecordType, records_of,
+};
+use thalweg_protocol::wire::{EncodeError, Encoder};
+use thalweg_reactor::fs;
+use thalweg_storage::{
+    AppendBatch, Log, LogError, LogOptions, Opening, PartitionName, ReadError,
+};
+use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, Uuid};
+
+/// Name of the metadata topic.
+pub(crate) const METADATA_TOPIC: &str = "__cluster_metadata";
+
+/// Its topic id, fixed by Kafka (KIP-500).
+const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+
+/// Bytes read at once while replaying.
+const REPLAY_READ_BYTES: u32 = 1024 * 1024;
+
+/// The metadata log can not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum MetadataLogError {
+    /// The log itself. After a refused append it is as it was before.
+    #[error("metadata log: {0}")]
+    Log(#[from] LogError),
+    /// Reading it back.
+    #[error("reading the metadata log: {0}")]
+    Read(#[from] ReadError),
+    /// Reading a range of its file.
+    #[error("reading the metadata log at offset {offset}: {source}")]
+    Io {
+        /// Where the range begins.
+        offset: Offset,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// A batch that can not be read.
+    #[error("metadata log, offset {offset}: {source}")]
+    Batch {
+        /// Where the batch begins.
+        offset: Offset,
+        /// What is wrong with it.
+        source: BatchError,
+    },
+    /// A record that this release can not read.
+    #[error("metadata log, offset {offset}: {source}")]
+    Record {
+        /// Offset of the record.
+        offset: Offset,
+        /// What is wrong with it.
+        source: RecordError,
+    },
+    /// Records that do not fit a batch.
+    #[error("metadata batch: {0}")]
+    Build(#[from] BuildError),
+    /// The control record of an epoch.
+    #[error("metadata control record: {0}")]
+    Encode(#[from] EncodeError),
+}
+
+/// The open log, positioned at its end.
+pub struct MetadataLog {
+    log: Log,
+    epoch: LeaderEpoch,
+}
+
+impl MetadataLog {
+    /// Topic and index: names its directory.
+    #[must_use]
+    pub fn partition() -> PartitionName {
+        PartitionName::new(METADATA_TOPIC, 0)
+    }
+
+    /// Opens or creates the log in `dir` and returns every record in it, oldest first.
+    ///
+    /// The epoch of this start is one above the last one in the log; [`MetadataLog::begin_epoch`]
+    /// writes it.
+    ///
+    /// # Errors
+    /// See [`MetadataLogError`]. What was durable is never cut away: every append is fdatasynced
+    /// before it shows, so only a tail that nobody was told of may be torn.
+    pub async fn open(
+        dir: &Path,
+        opening: Opening,
+    ) -> Result<(MetadataLog, Vec<Record>), MetadataLogError> {
+        // `append_durable` tells the outcome of each append; the events say nothing more.
+        let sink = Rc::new(|_| ());
+        let name = MetadataLog::partition();
+        let options = LogOptions::default();
+        let path = dir.join(name.to_string());
+        let exists = fs::exists(&path)
+            .await
+            .map_err(|source| MetadataLogError::Io { offset: Offset::ZERO, source })?;
+        let log = if exists {
+            Log::open(dir, name, options, opening, sink).await?.0
+        } else {
+            Log::create(dir, name, METADATA_TOPIC_ID, options, sink).await?
+        };
+        let mut opened = MetadataLog { log, epoch: LeaderEpoch(0) };
+        let records = opened.replay().await?;
+        opened.epoch = LeaderEpoch(opened.epoch.0 + 1);
+        Ok((opened, records))
+    }
+
+    async fn replay(&mut self) -> Result<Vec<Record>, MetadataLogError> {
+        let mut records = Vec::new();
+        let mut next = self.log.start_offset();
+        let end = self.log.written_end();
+        while next < end {
+            let plan = self.log.read_plan(next, end, REPLAY_READ_BYTES).await?;
+            let bytes = fs::read_at(&plan.file, plan.position, plan.len as usize)
+                .await
+                .map_err(|source| MetadataLogError::Io { offset: next, source })?;
+            let mut rest: &[u8] = &bytes;
+            while !rest.is_empty() {
+                let header = self.read_batch(rest, next, &mut records)?;
+                next = header.last_offset().plus(1);
+                rest = rest.get(header.total_bytes()..).unwrap_or_default();
+            }
+        }
+        Ok(records)
+    }
+
+    fn read_batch(
+        &mut self,
+        bytes: &[u8],
+        at: Offset,
+        records: &mut Vec<Record>,
+    ) -> Result<BatchHeader, MetadataLogError> {
+        let bad_batch = |source| MetadataLogError::Batch { offset: at, source };
+        let batch = records_of(bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad_batch)?;
+        let header = batch.header().clone();
+        self.epoch = self.epoch.max(header.partition_leader_epoch);
+        if header.is_control() {
+            return Ok(header);
+        }
+        for record in batch.iter() {
+            let record = record.map_err(|fault| bad_batch(fault.into()))?;
+            let decoded = Record::decode(record.value.unwrap_or_default())
+                .map_err(|source| MetadataLogError::Record { offset: record.offset, source })?;
+            records.push(decoded);
+        }
+        Ok(header)
+    }
+
+    /// Offset that the next record will get.
+    #[must_use]
+    pub fn end(&self) -> Offset {
+        self.log.written_end()
+    }
+
+    /// Writes the control batch that opens this start's epoch, as a KRaft leader does (KIP-595).
+    ///
+    /// # Errors
+    /// See [`MetadataLogError`].
+    pub async fn begin_epoch(
+        &mut self,
+        leader: BrokerId,
+        now: TimestampMs,
+    ) -> Result<(), MetadataLogError> {
+        let voter = Voter { voter_id: leader.0, ..Default::default() };
+        let message = LeaderChangeMessage {
+            leader_id: leader.0,
+            voters: vec![voter.clone()],
+            granting_voters: vec![voter],
+            ..Default::default()
+        };
+        let mut value = Encoder::new();
+        message.encode(&mut value, 0)?;
+        let value = value.finish().bytes;
+        let mut builder =
+            BatchBuilder::new(BatchOptions { is_control: true, ..self.batch_options() });
+        builder.push(now, Some(&ControlRecordType::LeaderChange.key()), Some(&value), &[])?;
+        self.write(builder, now).await
+    }
+
+    /// Appends `records` as one batch and returns when they are on the disk.
+    ///
+    /// # Errors
+    /// See [`MetadataLogError`].
+    pub async fn append(
+        &mut self,
+        records: &[Record],
+        now: TimestampMs,
+    ) -> Result<(), MetadataLogError> {
+        let mut builder = BatchBuilder::new(self.batch_options());
+        for record in records {
+            builder.push(now, None, Some(&record.encode()?), &[])?;
+        }
+        self.write(builder, now).await
+    }
+
+    fn batch_options(&self) -> BatchOptions {
+        BatchOptions {
+            base_offset: self.log.assigned_end(),
+            leader_epoch: self.epoch,
+            ..BatchOptions::default()
+        }
+    }
+
+    async fn write(
+        &mut self,
+        mut builder: BatchBuilder,
+        now: TimestampMs,
+    ) -> Result<(), MetadataLogError> {
+        let base = self.log.assigned_end();
+        let count = i64::from(builder.record_count());
+        let bytes = builder.build(Codec::None)?;
+        self.log
+            .append_durable(AppendBatch {
+                bytes,
+                base_offset: base,
+                last_offset: base.plus(count - 1),
+                max_timestamp: now,
+                offset_of_max_timestamp: base,
+                leader_epoch: self.epoch,
+            })
+            .await?;
+        Ok(())
+    }
+
+    /// Closes the log; everything in it is on the disk already.
+    ///
+    /// # Errors
+    /// The error of writing its indexes.
+    pub async fn close(&self) -> Result<(), MetadataLogError> {
+        self.log.close().await?;
+        Ok(())
+    }
+
+    /// Everything below is on the disk.
+    #[must_use]
+    pub fn durable_end(&self) -> Offset {
+        self.log.durable_end()
+    }
+}

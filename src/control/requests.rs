@@ -1,0 +1,137 @@
+//! What shards ask of the control plane, and what it tells them.
+
+use std::sync::Arc;
+
+use thalweg_metadata::controller::TopicRefusal;
+use thalweg_metrics::CoreMetrics;
+use thalweg_protocol::messages::{
+    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use thalweg_reactor::{mailbox, oneshot};
+use thalweg_storage::{Opening, PartitionName};
+use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition};
+
+use crate::view::ClusterView;
+
+/// What becomes of a topic that was to be created automatically.
+pub type AutoCreated = (String, Result<TopicId, TopicRefusal>);
+
+/// A change of metadata that a client asked for. Each is answered once, after it is durable and
+/// every shard has applied it.
+pub enum ControlRequest {
+    /// CreateTopics.
+    CreateTopics {
+        /// As the client sent it.
+        request: CreateTopicsRequest,
+        /// Gets the answer.
+        reply: oneshot::Sender<CreateTopicsResponse>,
+    },
+    /// Topics named in a Metadata request that do not exist.
+    AutoCreate {
+        /// Their names.
+        names: Vec<String>,
+        /// Gets one outcome per name.
+        reply: oneshot::Sender<Vec<AutoCreated>>,
+    },
+    /// DeleteTopics.
+    DeleteTopics {
+        /// As the client sent it.
+        request: DeleteTopicsRequest,
+        /// Version of the request.
+        version: i16,
+        /// Gets the answer.
+        reply: oneshot::Sender<DeleteTopicsResponse>,
+    },
+}
+
+/// A partition that a shard must open and lead.
+#[derive(Debug, Clone)]
+pub struct PartitionToOpen {
+    /// Topic id and index.
+    pub id: TopicPartition,
+    /// Topic name: with the index it names the directory.
+    pub topic: String,
+    /// Epoch in which this broker leads it.
+    pub leader_epoch: LeaderEpoch,
+    /// How its log was left, where it is not new.
+    pub opening: Opening,
+}
+
+/// What a shard knew of a partition when it stopped.
+#[derive(Debug, Clone)]
+pub struct StoppedPartition {
+    /// Topic and index.
+    pub name: PartitionName,
+    /// Everything below is on the disk.
+    pub recovery_point: Offset,
+    /// High watermark.
+    pub high_watermark: Offset,
+    /// First offset of the log.
+    pub log_start: Offset,
+    /// True when the log was closed with everything flushed.
+    pub closed_well: bool,
+}
+
+/// What the control plane tells a shard.
+pub enum ShardCommand {
+    /// Metadata changed.
+    Apply {
+        /// The new picture.
+        view: Arc<ClusterView>,
+        /// Partitions of this shard to open before it routes requests by the new view.
+        open: Vec<PartitionToOpen>,
+        /// Partitions of this shard whose topic is gone: close them and remove their files.
+        delete: Vec<TopicPartition>,
+        /// Told when all of it is done, with a line for each partition that could not be opened.
+        done: oneshot::Sender<Vec<String>>,
+    },
+    /// Copy the shard's metrics.
+    Scrape {
+        /// Gets the copy.
+        reply: oneshot::Sender<CoreMetrics>,
+    },
+    /// Stop intake, finish what is in flight, flush and close every log.
+    Stop {
+        /// Gets the state to write into the checkpoints.
+        reply: oneshot::Sender<Vec<StoppedPartition>>,
+    },
+}
+
+/// Handle by which shards reach the control plane.
+#[derive(Clone)]
+pub struct ControlHandle {
+    requests: mailbox::Sender<ControlRequest>,
+}
+
+impl ControlHandle {
+    /// Wraps the sending end of the controller's mailbox.
+    #[must_use]
+    pub fn new(requests: mailbox::Sender<ControlRequest>) -> Self {
+        Self { requests }
+    }
+
+    /// Creates topics. `None` means that the broker is stopping.
+    pub async fn create_topics(&self, request: CreateTopicsRequest) -> Option<CreateTopicsResponse> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(ControlRequest::CreateTopics { request, reply }).await.ok()?;
+        answer.await
+    }
+
+    /// Creates topics with the broker's defaults. `None` means that the broker is stopping.
+    pub async fn auto_create(&self, names: Vec<String>) -> Option<Vec<AutoCreated>> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(ControlRequest::AutoCreate { names, reply }).await.ok()?;
+        answer.await
+    }
+
+    /// Deletes topics. `None` means that the broker is stopping.
+    pub async fn delete_topics(
+        &self,
+        request: DeleteTopicsRequest,
+        version: i16,
+    ) -> Option<DeleteTopicsResponse> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(ControlRequest::DeleteTopics { request, version, reply }).await.ok()?;
+        answer.await
+    }
+}

@@ -1,0 +1,96 @@
+//! ApiVersions (KIP-35, KIP-511): what this broker speaks.
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::api_versions_response::ApiVersion;
+use thalweg_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
+
+use super::API_TABLE;
+
+/// Longest client software name or version that is kept.
+const SOFTWARE_BYTES_MAX: usize = 256;
+
+/// Answers a version that the broker serves.
+pub(crate) fn answer(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
+    let named = version < 3
+        || (is_software_word(&request.client_software_name)
+            && is_software_word(&request.client_software_version));
+    if !named {
+        return ApiVersionsResponse {
+            error_code: ErrorCode::InvalidRequest.code(),
+            ..Default::default()
+        };
+    }
+    ApiVersionsResponse { api_keys: table(), ..Default::default() }
+}
+
+/// Answers a version that the broker does not know, in version 0 (KIP-511): the client learns the
+/// range and asks again.
+pub(crate) fn answer_unsupported() -> ApiVersionsResponse {
+    ApiVersionsResponse {
+        error_code: ErrorCode::UnsupportedVersion.code(),
+        api_keys: table(),
+        ..Default::default()
+    }
+}
+
+fn table() -> Vec<ApiVersion> {
+    API_TABLE
+        .iter()
+        .map(|row| ApiVersion {
+            api_key: row.key as i16,
+            min_version: row.min,
+            max_version: row.max,
+            ..Default::default()
+        })
+        .collect()
+}
+
+/// KIP-511: letters, digits, `-` and `.`, beginning and ending with a letter or digit.
+fn is_software_word(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
+    bytes.len() <= SOFTWARE_BYTES_MAX
+        && first.is_ascii_alphanumeric()
+        && last.is_ascii_alphanumeric()
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-' || *b == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{answer, answer_unsupported};
+    use thalweg_protocol::ErrorCode;
+    use thalweg_protocol::messages::ApiVersionsRequest;
+
+    fn named(name: &str, version: &str) -> ApiVersionsRequest {
+        ApiVersionsRequest {
+            client_software_name: name.to_owned(),
+            client_software_version: version.to_owned(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn bi_6_software_names_follow_kip_511() {
+        for (name, version, ok) in [
+            ("apache-kafka-java", "4.3.1", true),
+            ("a", "1", true),
+            ("", "1", false),
+            ("a b", "1", false),
+            ("-a", "1", false),
+            ("a", "1.", false),
+            ("caf\u{e9}", "1", false),
+        ] {
+            let error = answer(&named(name, version), 3).error_code;
+            assert_eq!(error == 0, ok, "{name:?} {version:?}");
+        }
+        // Before version 3 the fields are not on the wire.
+        assert_eq!(answer(&named("", ""), 2).error_code, 0);
+    }
+
+    #[test]
+    fn bi_6_an_unknown_version_learns_the_range() {
+        let answer = answer_unsupported();
+        assert_eq!(answer.error_code, ErrorCode::UnsupportedVersion as i16);
+        assert!(answer.api_keys.iter().any(|row| row.api_key == 18 && row.max_version == 4));
+    }
+}

@@ -1,0 +1,44 @@
+//! DescribeCluster (KIP-700).
+
+use thalweg_control::ClusterView;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::describe_cluster_response::DescribeClusterBroker;
+use thalweg_protocol::messages::{DescribeClusterRequest, DescribeClusterResponse};
+
+use super::operations;
+
+/// `endpoint_type` of brokers; 2 would ask for controllers (KIP-919).
+const ENDPOINT_BROKERS: i8 = 1;
+
+/// Answers from the shard's view.
+pub(crate) fn answer(
+    view: &ClusterView,
+    request: &DescribeClusterRequest,
+) -> DescribeClusterResponse {
+    if request.endpoint_type != ENDPOINT_BROKERS {
+        return DescribeClusterResponse {
+            error_code: ErrorCode::UnsupportedEndpointType.code(),
+            error_message: Some(
+                "this is a broker's listener: ask it with endpoint type 1 (brokers)".to_owned(),
+            ),
+            endpoint_type: request.endpoint_type,
+            ..Default::default()
+        };
+    }
+    let mut response = DescribeClusterResponse {
+        endpoint_type: ENDPOINT_BROKERS,
+        cluster_id: view.cluster_id.0.clone(),
+        controller_id: view.broker_id.0,
+        brokers: vec![DescribeClusterBroker {
+            broker_id: view.broker_id.0,
+            host: view.endpoint.host.clone(),
+            port: i32::from(view.endpoint.port),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    if request.include_cluster_authorized_operations {
+        response.cluster_authorized_operations = operations::CLUSTER_ALL;
+    }
+    response
+}

@@ -1,0 +1,106 @@
+//! ListOffsets: by timestamp, or one of the special values, each from its version.
+
+use std::rc::Rc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use thalweg_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
+use thalweg_types::{LeaderEpoch, PartitionIndex, TopicPartition};
+
+use crate::peer::{OffsetAsk, OffsetFound};
+use crate::shard::Shard;
+
+/// Lowest version that knows each special timestamp: latest and earliest from the start,
+/// max-timestamp by KIP-734, earliest-local by KIP-405, latest-tiered by KIP-1005, earliest-pending
+/// -upload by KIP-1023.
+fn special_since(timestamp: i64) -> Option<i16> {
+    match timestamp {
+        0.. | -1 | -2 => Some(1),
+        -3 => Some(7),
+        -4 => Some(8),
+        -5 => Some(9),
+        -6 => Some(11),
+        _ => None,
+    }
+}
+
+/// Answers when every owner has looked.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    request: ListOffsetsRequest,
+    version: i16,
+) -> ListOffsetsResponse {
+    let view = shard.view();
+    let isolation = super::isolation(request.isolation_level);
+    let mut asks: Vec<Vec<OffsetAsk>> = Vec::new();
+    asks.resize_with(shard.shard_count(), Vec::new);
+    let mut rows: Vec<ListOffsetsPartitionResponse> = Vec::new();
+    for topic in &request.topics {
+        let known = view.image.topic(&topic.name);
+        for partition in &topic.partitions {
+            let slot = rows.len();
+            let mut row = ListOffsetsPartitionResponse {
+                partition_index: partition.partition_index,
+                ..Default::default()
+            };
+            let id = known.map(|known| TopicPartition {
+                topic: known.id,
+                partition: PartitionIndex(partition.partition_index),
+            });
+            let owner = id.and_then(|id| view.owner(id).map(|owner| (id, owner)));
+            match (special_since(partition.timestamp), owner) {
+                (Some(since), Some((id, owner))) if version >= since => {
+                    asks[usize::from(owner.0)].push(OffsetAsk {
+                        slot,
+                        id,
+                        timestamp: partition.timestamp,
+                        current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
+                        isolation,
+                    });
+                }
+                (_, None) => row.error_code = ErrorCode::UnknownTopicOrPartition.code(),
+                (_, Some(_)) => row.error_code = ErrorCode::UnsupportedVersion.code(),
+            }
+            rows.push(row);
+        }
+    }
+    let mut answers = Vec::new();
+    for (owner, asks) in asks.into_iter().enumerate().filter(|(_, asks)| !asks.is_empty()) {
+        let slots: Vec<usize> = asks.iter().map(|ask| ask.slot).collect();
+        answers.push((slots, shard.list_offsets_at(owner, asks).await));
+    }
+    for (slots, answer) in answers {
+        match answer.await {
+            Some(found) => found.into_iter().for_each(|found| fill(&mut rows, found)),
+            None => {
+                for slot in slots {
+                    rows[slot].error_code = ErrorCode::NotLeaderOrFollower.code();
+                }
+            }
+        }
+    }
+    let mut rows = rows.into_iter();
+    let topics = request
+        .topics
+        .into_iter()
+        .map(|topic| ListOffsetsTopicResponse {
+            partitions: rows.by_ref().take(topic.partitions.len()).collect(),
+            name: topic.name,
+        })
+        .collect();
+    ListOffsetsResponse { topics, ..Default::default() }
+}
+
+fn fill(rows: &mut [ListOffsetsPartitionResponse], found: OffsetFound) {
+    let row = &mut rows[found.slot];
+    match found.result {
+        Ok((offset, timestamp, epoch)) => {
+            row.offset = offset.0;
+            row.timestamp = timestamp.0;
+            row.leader_epoch = epoch.0;
+        }
+        Err(error) => row.error_code = error.code(),
+    }
+}

@@ -1,0 +1,164 @@
+//! Metadata: brokers, topics and leaders; creates topics on the way where it may.
+
+use std::rc::Rc;
+
+use thalweg_control::{AutoCreated, ClusterView};
+use thalweg_metadata::{Topic, names};
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use thalweg_protocol::messages::{MetadataRequest, MetadataResponse};
+use thalweg_types::{TopicPartition, Uuid};
+
+use super::operations;
+use crate::shard::Shard;
+
+/// Which facts only our own client gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Any Kafka client.
+    Foreign,
+    /// A client whose software name is `thalweg`: it is told the core of each partition.
+    Own,
+}
+
+/// Answers, after creating what is missing if the request and the broker allow it.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    request: MetadataRequest,
+    version: i16,
+    audience: Audience,
+) -> MetadataResponse {
+    let mut view = shard.view();
+    // Version 0 says "all topics" by an empty list, later versions by null.
+    let wanted = request.topics.filter(|topics| version > 0 || !topics.is_empty());
+    let may_create = (version < 4 || request.allow_auto_topic_creation)
+        && shard.config.auto_create_topics_enable();
+    let mut refused: Vec<(String, ErrorCode)> = Vec::new();
+    if let Some(wanted) = &wanted
+        && may_create
+    {
+        let mut missing: Vec<String> = Vec::new();
+        for name in wanted.iter().filter(|t| t.topic_id.is_zero()).filter_map(|t| t.name.as_ref()) {
+            if view.image.topic(name).is_none() && !missing.contains(name) {
+                missing.push(name.clone());
+            }
+        }
+        if !missing.is_empty() {
+            refused = create(&shard, missing).await;
+            view = shard.view();
+        }
+    }
+    let topics = match wanted {
+        None => view.image.topics().map(|topic| describe(&view, topic, audience)).collect(),
+        Some(wanted) => wanted
+            .iter()
+            .map(|t| one(&view, t.name.as_deref(), t.topic_id, &refused, audience))
+            .collect(),
+    };
+    let mut response = MetadataResponse {
+        brokers: vec![MetadataResponseBroker {
+            node_id: view.broker_id.0,
+            host: view.endpoint.host.clone(),
+            port: i32::from(view.endpoint.port),
+            ..Default::default()
+        }],
+        cluster_id: Some(view.cluster_id.0.clone()),
+        controller_id: view.broker_id.0,
+        topics,
+        ..Default::default()
+    };
+    if request.include_topic_authorized_operations {
+        for topic in response.topics.iter_mut().filter(|topic| topic.error_code == 0) {
+            topic.topic_authorized_operations = operations::TOPIC_ALL;
+        }
+    }
+    if request.include_cluster_authorized_operations && (8..=10).contains(&version) {
+        response.cluster_authorized_operations = operations::CLUSTER_ALL;
+    }
+    response
+}
+
+/// Creates topics with the broker's defaults; returns those that could not be created.
+async fn create(shard: &Shard, names: Vec<String>) -> Vec<(String, ErrorCode)> {
+    let Some(outcomes) = shard.control.auto_create(names.clone()).await else {
+        return names.into_iter().map(|name| (name, ErrorCode::LeaderNotAvailable)).collect();
+    };
+    let refused = |(name, outcome): AutoCreated| match outcome {
+        Ok(_) => None,
+        // Another client may have created it between the look and the request.
+        Err(refusal) if refusal.code == ErrorCode::TopicAlreadyExists => None,
+        Err(refusal) => Some((name, refusal.code)),
+    };
+    outcomes.into_iter().filter_map(refused).collect()
+}
+
+fn one(
+    view: &ClusterView,
+    name: Option<&str>,
+    id: Uuid,
+    refused: &[(String, ErrorCode)],
+    audience: Audience,
+) -> MetadataResponseTopic {
+    if !id.is_zero() {
+        return match view.image.topic_by_id(id) {
+            Some(topic) => describe(view, topic, audience),
+            None => MetadataResponseTopic {
+                error_code: ErrorCode::UnknownTopicId.code(),
+                topic_id: id,
+                name: None,
+                ..Default::default()
+            },
+        };
+    }
+    let Some(name) = name else {
+        return MetadataResponseTopic {
+            error_code: ErrorCode::UnknownTopicId.code(),
+            name: None,
+            ..Default::default()
+        };
+    };
+    if let Some(topic) = view.image.topic(name) {
+        return describe(view, topic, audience);
+    }
+    let error = match refused.iter().find(|(refused, _)| refused == name) {
+        Some((_, error)) => *error,
+        None if names::validate(name).is_err() => ErrorCode::InvalidTopicException,
+        None => ErrorCode::UnknownTopicOrPartition,
+    };
+    MetadataResponseTopic {
+        error_code: error.code(),
+        name: Some(name.to_owned()),
+        ..Default::default()
+    }
+}
+
+fn describe(view: &ClusterView, topic: &Topic, audience: Audience) -> MetadataResponseTopic {
+    let partitions = topic
+        .partitions
+        .iter()
+        .map(|(index, partition)| {
+            let owner = view.owner(TopicPartition { topic: topic.id, partition: *index });
+            MetadataResponsePartition {
+                partition_index: index.0,
+                leader_id: partition.leader.map_or(-1, |leader| leader.0),
+                leader_epoch: partition.leader_epoch.0,
+                replica_nodes: partition.replicas.iter().map(|id| id.0).collect(),
+                isr_nodes: partition.in_sync.iter().map(|id| id.0).collect(),
+                core: match (audience, owner) {
+                    (Audience::Own, Some(shard)) => i32::from(shard.0),
+                    (Audience::Own, None) | (Audience::Foreign, _) => -1,
+                },
+                ..Default::default()
+            }
+        })
+        .collect();
+    MetadataResponseTopic {
+        name: Some(topic.name.to_string()),
+        topic_id: topic.id,
+        is_internal: topic.is_internal(),
+        partitions,
+        ..Default::default()
+    }
+}

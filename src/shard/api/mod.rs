@@ -1,0 +1,83 @@
+//! One file per Kafka API: decode is done, the answer is built here.
+//!
+//! Each handler turns a typed request into events for machines or questions to their owners and
+//! builds the typed answer. [`API_TABLE`] is what ApiVersions advertises, and nothing outside it is
+//! answered.
+
+pub(crate) mod api_versions;
+pub(crate) mod create_topics;
+pub(crate) mod delete_topics;
+pub(crate) mod describe_cluster;
+pub(crate) mod fetch;
+pub(crate) mod list_offsets;
+pub(crate) mod metadata;
+mod operations;
+pub(crate) mod produce;
+pub(crate) mod sasl;
+
+use thalweg_protocol::ApiKey;
+use thalweg_replica::Isolation;
+
+/// An API and the versions of it that work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiRange {
+    /// The API.
+    pub key: ApiKey,
+    /// Lowest version advertised.
+    pub min: i16,
+    /// Highest version advertised.
+    pub max: i16,
+    /// Lowest version answered: Produce is advertised from 0 although 0 to 2 are refused, since
+    /// older librdkafka otherwise sends uncompressed batches (KAFKA-18659).
+    pub served_from: i16,
+}
+
+const fn range(key: ApiKey, min: i16, max: i16) -> ApiRange {
+    ApiRange { key, min, max, served_from: min }
+}
+
+/// Every API that this broker serves, ascending by key.
+pub const API_TABLE: &[ApiRange] = &[
+    ApiRange { key: ApiKey::Produce, min: 0, max: 13, served_from: 3 },
+    range(ApiKey::Fetch, 4, 18),
+    range(ApiKey::ListOffsets, 1, 11),
+    range(ApiKey::Metadata, 0, 13),
+    range(ApiKey::SaslHandshake, 0, 1),
+    range(ApiKey::ApiVersions, 0, 4),
+    range(ApiKey::CreateTopics, 2, 7),
+    range(ApiKey::DeleteTopics, 1, 6),
+    range(ApiKey::SaslAuthenticate, 0, 2),
+    range(ApiKey::DescribeCluster, 0, 2),
+];
+
+/// The row of `key`, if the broker serves that API.
+#[must_use]
+pub fn served(key: ApiKey) -> Option<&'static ApiRange> {
+    API_TABLE.iter().find(|range| range.key == key)
+}
+
+/// What a client is told while the broker stops.
+const STOPPING: &str = "the broker is stopping: try again when it is back";
+
+/// `isolation_level` of Fetch and ListOffsets: 1 is read_committed (KIP-98).
+fn isolation(level: i8) -> Isolation {
+    match level {
+        1 => Isolation::ReadCommitted,
+        _ => Isolation::ReadUncommitted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::API_TABLE;
+
+    #[test]
+    fn the_table_ascends_and_each_range_holds_a_version() {
+        for pair in API_TABLE.windows(2) {
+            assert!((pair[0].key as i16) < pair[1].key as i16);
+        }
+        for row in API_TABLE {
+            assert!(row.min <= row.served_from && row.served_from <= row.max, "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Produce: validate each batch, send it to the owner of its partition, answer as `acks` asks.
+//!
+//! Validation runs on the connection's core, so an owner spends its turns on appends only. Cost per
+//! batch: no copy of records, one CRC pass, one walk over uncompressed records; a batch for another
+//! core moves there by pointer.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use thalweg_config::{TimestampType, TopicConfig};
+use thalweg_control::ClusterView;
+use thalweg_net::MemoryPermit;
+use thalweg_protocol::messages::produce_response::{
+    PartitionProduceResponse, TopicProduceResponse,
+};
+use thalweg_protocol::messages::{ProduceRequest, ProduceResponse};
+use thalweg_protocol::records::{self, ProduceRules, TimestampRule};
+use thalweg_protocol::{ErrorCode, Records};
+use thalweg_reactor::{oneshot, time};
+use thalweg_replica::{Acks, Refused};
+use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+use thalweg_types::{PartitionIndex, TimestampMs, TopicPartition};
+
+use crate::append_group::Appended;
+use crate::peer::AppendAsk;
+use crate::shard::Shard;
+
+/// A produce request whose appends are on their way.
+pub(crate) struct Producing {
+    response: ProduceResponse,
+    slots: Vec<(usize, usize)>,
+    waits: Vec<oneshot::Receiver<Vec<Appended>>>,
+    wait_max: Duration,
+    permit: MemoryPermit,
+}
+
+/// First phase, in request order: everything up to the appends being queued at their owners.
+pub(crate) async fn begin(
+    shard: &Rc<Shard>,
+    request: ProduceRequest,
+    version: i16,
+    permit: MemoryPermit,
+) -> Producing {
+    let view = shard.view();
+    let acks = Acks::from_wire(request.acks).map_err(Refused::code);
+    let wait_max = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let mut batches: Vec<Vec<AppendAsk>> = Vec::new();
+    batches.resize_with(shard.shard_count(), Vec::new);
+    let mut slots = Vec::new();
+    let mut responses = Vec::with_capacity(request.topic_data.len());
+    for (t, topic) in request.topic_data.into_iter().enumerate() {
+        let found = if topic.topic_id.is_zero() {
+            view.image.topic(&topic.name)
+        } else {
+            view.image.topic_by_id(topic.topic_id)
+        };
+        let unknown = match topic.topic_id.is_zero() {
+            true => ErrorCode::UnknownTopicOrPartition,
+            false => ErrorCode::UnknownTopicId,
+        };
+        let mut rows = Vec::with_capacity(topic.partition_data.len());
+        for (p, data) in topic.partition_data.into_iter().enumerate() {
+            let mut row = PartitionProduceResponse {
+                index: data.index,
+                error_code: ErrorCode::None.code(),
+                base_offset: -1,
+                ..Default::default()
+            };
+            let slot = slots.len();
+            slots.push((t, p));
+            let checked = match (&acks, found) {
+                (Err(error), _) => Err((*error, None)),
+                (Ok(_), None) => Err((unknown, None)),
+                (Ok(_), Some(topic)) => {
+                    let id =
+                        TopicPartition { topic: topic.id, partition: PartitionIndex(data.index) };
+                    check(shard, &view, id, data.records, (slot, version))
+                }
+            };
+            match checked {
+                Ok((owner, ask)) => batches[owner].push(ask),
+                Err((error, message)) => {
+                    row.error_code = error.code();
+                    row.error_message = message;
+                }
+            }
+            rows.push(row);
+        }
+        responses.push(TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses: rows,
+        });
+    }
+    let acks = acks.unwrap_or(Acks::Leader);
+    let mut waits = Vec::new();
+    for (owner, asks) in batches.into_iter().enumerate().filter(|(_, asks)| !asks.is_empty()) {
+        waits.push(shard.append_at(owner, asks, acks).await);
+    }
+    let response = ProduceResponse { responses, ..Default::default() };
+    Producing { response, slots, waits, wait_max, permit }
+}
+
+/// What an entry of the request turns into: its owner and its append, or an error to report.
+type Checked = Result<(usize, AppendAsk), (ErrorCode, Option<String>)>;
+
+fn check(
+    shard: &Shard,
+    view: &ClusterView,
+    id: TopicPartition,
+    records: Option<Records>,
+    (slot, version): (usize, i16),
+) -> Checked {
+    let Some(owner) = view.owner(id) else {
+        return Err((ErrorCode::UnknownTopicOrPartition, None));
+    };
+    let Some(config) = shard.topic_config(id.topic) else {
+        return Err((ErrorCode::UnknownTopicOrPartition, None));
+    };
+    let mut batch: BytesMut = match records {
+        Some(Records::Held(batch)) => batch,
+        // A decoded request always holds its bytes.
+        Some(Records::Extern(_)) | None => {
+            return Err((ErrorCode::InvalidRecord, Some("no record batch".to_owned())));
+        }
+    };
+    let rules = rules(&config, version);
+    match records::validate_produce(&batch, &rules) {
+        Ok(summary) => {
+            summary.settle(&mut batch);
+            Ok((usize::from(owner.0), AppendAsk { slot, id, batch, summary }))
+        }
+        Err(refusal) => Err((refusal.error_code(), Some(refusal.to_string()))),
+    }
+}
+
+/// A topic's properties as they bind a batch.
+fn rules(config: &TopicConfig, produce_version: i16) -> ProduceRules {
+    let now = TimestampMs(time::unix_ms());
+    let timestamps = match config.message_timestamp_type() {
+        TimestampType::CreateTime => TimestampRule::CreateTime {
+            now,
+            before_max_ms: config.message_timestamp_before_max_ms(),
+            after_max_ms: config.message_timestamp_after_max_ms(),
+        },
+        TimestampType::LogAppendTime => TimestampRule::LogAppendTime { now },
+    };
+    ProduceRules {
+        max_batch_bytes: config.max_message_bytes() as usize,
+        segment_bytes: config.segment_bytes() as usize,
+        decompressed_bytes_max: DECOMPRESSED_BATCH_BYTES_MAX,
+        timestamps,
+        keys_required: config.cleanup_policy().compact,
+        produce_version,
+    }
+}
+
+/// Second phase: waits for the owners, at most as long as the client said.
+pub(crate) async fn finish(producing: Producing) -> ProduceResponse {
+    let Producing { mut response, slots, waits, wait_max, permit } = producing;
+    let mut unanswered: Vec<bool> = vec![false; slots.len()];
+    for row in response.responses.iter().flat_map(|topic| &topic.partition_responses).enumerate() {
+        unanswered[row.0] = row.1.error_code == ErrorCode::None.code();
+    }
+    let deadline = time::now() + wait_max;
+    for wait in waits {
+        let left = deadline.saturating_duration_since(time::now());
+        // A closed channel means that the owner is stopping: the outcome is not known.
+        let Ok(Some(outcomes)) = time::timeout(left, wait).await else { continue };
+        for Appended { slot, result } in outcomes {
+            unanswered[slot] = false;
+            let (t, p) = slots[slot];
+            let row = &mut response.responses[t].partition_responses[p];
+            match result {
+                Ok(placed) => {
+                    row.base_offset = placed.base_offset.0;
+                    row.log_append_time_ms = placed.log_append_time.0;
+                    row.log_start_offset = placed.log_start.0;
+                }
+                Err(error) => row.error_code = error.code(),
+            }
+        }
+    }
+    for (slot, _) in unanswered.iter().enumerate().filter(|(_, open)| **open) {
+        let (t, p) = slots[slot];
+        response.responses[t].partition_responses[p].error_code =
+            ErrorCode::RequestTimedOut.code();
+    }
+    drop(permit);
+    response
+}
+
+/// True when any batch was refused: with acks=0 the only way to say so is to close the connection.
+pub(crate) fn any_refused(response: &ProduceResponse) -> bool {
+    response
+        .responses
+        .iter()
+        .flat_map(|topic| &topic.partition_responses)
+        .any(|row| row.error_code != ErrorCode::None as i16)
+}

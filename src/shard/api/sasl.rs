@@ -1,0 +1,24 @@
+//! SaslHandshake and SaslAuthenticate as Kafka answers them on a PLAINTEXT listener: the requests
+//! exist (older clients decide by their presence what the broker can do), authentication does not.
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{SaslAuthenticateResponse, SaslHandshakeResponse};
+
+/// No mechanism is enabled on this listener.
+pub(crate) fn handshake() -> SaslHandshakeResponse {
+    SaslHandshakeResponse {
+        error_code: ErrorCode::IllegalSaslState.code(),
+        ..Default::default()
+    }
+}
+
+/// There is no authentication to take part in.
+pub(crate) fn authenticate() -> SaslAuthenticateResponse {
+    SaslAuthenticateResponse {
+        error_code: ErrorCode::IllegalSaslState.code(),
+        error_message: Some(
+            "this listener is PLAINTEXT: set security.protocol=PLAINTEXT in the client".to_owned(),
+        ),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,85 @@
+//! One produce request's appends at one owner, answered together.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_reactor::oneshot;
+use thalweg_types::{Offset, TimestampMs};
+
+/// What became of one batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Appended {
+    /// Index of the batch in its request.
+    pub slot: usize,
+    /// Where it lies, or why not.
+    pub result: Result<Placed, ErrorCode>,
+}
+
+/// Where an appended batch lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Placed {
+    /// Offset of its first record.
+    pub base_offset: Offset,
+    /// The broker's timestamp on LogAppendTime topics, else none.
+    pub log_append_time: TimestampMs,
+    /// First offset of the log.
+    pub log_start: Offset,
+}
+
+/// Counts the outstanding appends of one request at one owner and answers when none is left.
+pub(crate) struct AppendGroup {
+    outstanding: Cell<usize>,
+    done: RefCell<Vec<Appended>>,
+    reply: RefCell<Option<oneshot::Sender<Vec<Appended>>>>,
+}
+
+impl AppendGroup {
+    /// A group of `count` appends; `reply` gets all outcomes, in the order they became known.
+    pub(crate) fn new(count: usize, reply: oneshot::Sender<Vec<Appended>>) -> Rc<AppendGroup> {
+        Rc::new(AppendGroup {
+            outstanding: Cell::new(count),
+            done: RefCell::new(Vec::with_capacity(count)),
+            reply: RefCell::new(Some(reply)),
+        })
+    }
+
+    /// One append is decided.
+    pub(crate) fn settle(&self, slot: usize, result: Result<Placed, ErrorCode>) {
+        self.done.borrow_mut().push(Appended { slot, result });
+        let left = self.outstanding.get() - 1;
+        self.outstanding.set(left);
+        if left == 0
+            && let Some(reply) = self.reply.borrow_mut().take()
+        {
+            // The connection may be gone; the records are in the log all the same.
+            let _ = reply.send(self.done.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AppendGroup, Placed};
+    use thalweg_protocol::ErrorCode;
+    use thalweg_reactor::oneshot;
+    use thalweg_types::{Offset, TimestampMs};
+
+    #[test]
+    fn answers_once_when_the_last_append_is_settled() {
+        let (reply, mut answer) = oneshot::channel();
+        let group = AppendGroup::new(2, reply);
+        group.settle(1, Err(ErrorCode::KafkaStorageError));
+        assert!(answer.try_recv().is_none());
+        let placed = Placed {
+            base_offset: Offset(7),
+            log_append_time: TimestampMs::NONE,
+            log_start: Offset(0),
+        };
+        group.settle(0, Ok(placed));
+        let outcomes = answer.try_recv().expect("both are settled");
+        assert_eq!(outcomes.len(), 2);
+        assert_eq!(outcomes[0].slot, 1);
+        assert_eq!(outcomes[1].result.map(|p| p.base_offset), Ok(Offset(7)));
+    }
+}

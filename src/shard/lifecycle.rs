@@ -1,0 +1,309 @@
+//! A shard's life: its thread, its first view, the commands of the control plane, its end.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use thalweg_config::{BrokerConfig, TopicConfig};
+use thalweg_control::{
+    ClusterView, ControlHandle, PartitionToOpen, ShardCommand, StoppedPartition,
+};
+use thalweg_metrics::{CoreMetrics, Engine};
+use thalweg_net::{Incoming, Limits, ShardNet};
+use thalweg_reactor::net::Stream;
+use thalweg_reactor::{
+    Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time,
+};
+use thalweg_storage::LogOptions;
+use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
+use thalweg_types::{ShardId, TopicPartition};
+
+use crate::partition::{OpenContext, Partition};
+use crate::peer::PeerRequest;
+use crate::shard::{Shard, ShardParts};
+
+/// Requests taken from the mailbox in one turn before other tasks of the shard run.
+const PEER_REQUESTS_PER_TURN: usize = 64;
+
+/// How long a stopping shard waits for its connections to flush their answers.
+const CONNECTION_DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// The mailbox of one shard and the way to those of all others.
+pub struct PeerLink {
+    inbox: mailbox::Receiver<PeerRequest>,
+    peers: Vec<mailbox::Sender<PeerRequest>>,
+}
+
+/// Connects `shards` shards with each other; one link per shard, in order of id.
+#[must_use]
+pub fn connect(shards: usize) -> Vec<PeerLink> {
+    let (senders, receivers): (Vec<_>, Vec<_>) =
+        (0..shards).map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX)).unzip();
+    receivers.into_iter().map(|inbox| PeerLink { inbox, peers: senders.clone() }).collect()
+}
+
+/// What a shard is started with.
+pub struct ShardSetup {
+    /// Index of the shard.
+    pub id: ShardId,
+    /// The broker's properties.
+    pub config: Arc<BrokerConfig>,
+    /// The log directory.
+    pub data_dir: PathBuf,
+    /// Way to the controller.
+    pub control: ControlHandle,
+    /// Commands of the control plane.
+    pub commands: mailbox::Receiver<ShardCommand>,
+    /// Accepted connections.
+    pub sockets: mailbox::Receiver<Incoming>,
+    /// Way to the other shards.
+    pub link: PeerLink,
+    /// Connections that this shard serves, for the acceptor's choice.
+    pub connections: Arc<AtomicUsize>,
+    /// The view before anything is in it.
+    pub view: Arc<ClusterView>,
+}
+
+/// Starts the thread of a shard. It ends after [`ShardCommand::Stop`].
+///
+/// # Errors
+/// The thread can not be started. The thread's own result is an error when it got no runtime; its
+/// mailboxes are closed then.
+pub fn spawn(
+    setup: ShardSetup,
+    options: RuntimeOptions,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    spawn_shard_thread(options, move |runtime| {
+        let engine = describe_engine(runtime, setup.id);
+        runtime.block_on(run(setup, engine));
+    })
+}
+
+fn describe_engine(runtime: &Runtime, id: ShardId) -> Engine {
+    let report = runtime.engine();
+    let pinned_to = match runtime.pinning() {
+        Pinning::Free => None,
+        Pinning::Pinned(core) => Some(core),
+        Pinning::Refused { core, reason } => {
+            tracing::warn!(shard = id.0, core, reason, "not pinned: the shard runs on any core");
+            None
+        }
+    };
+    let engine = report.kind.name();
+    if let Some(reason) = &report.reason {
+        tracing::warn!(shard = id.0, engine, reason, "io_uring is limited on this machine");
+    }
+    tracing::debug!(shard = id.0, engine, core = ?pinned_to, "shard started");
+    Engine { kind: engine, reason: report.reason.unwrap_or_default(), pinned_to }
+}
+
+/// The commands of one shard and what they need beside the shared state.
+struct Lifecycle {
+    shard: Rc<Shard>,
+    net: Rc<ShardNet>,
+    log_options: LogOptions,
+}
+
+async fn run(setup: ShardSetup, engine: Engine) {
+    let PeerLink { mut inbox, peers } = setup.link;
+    let mut metrics = CoreMetrics::new(setup.id.0, peers.len() as u16);
+    metrics.engine = Some(engine);
+    let metrics = Rc::new(RefCell::new(metrics));
+    let net = ShardNet::new(limits(&setup.config, peers.len()), Rc::clone(&metrics));
+    let shard = Shard::new(ShardParts {
+        id: setup.id,
+        config: setup.config,
+        control: setup.control,
+        data_dir: setup.data_dir,
+        metrics,
+        peers,
+        view: setup.view,
+    });
+    let serving = Rc::clone(&shard);
+    let peer_loop = task::spawn(async move {
+        let mut batch = Vec::with_capacity(PEER_REQUESTS_PER_TURN);
+        while inbox.recv_many(&mut batch, PEER_REQUESTS_PER_TURN).await > 0 {
+            for request in batch.drain(..) {
+                serve_peer(&serving, request);
+            }
+            task::yield_now().await;
+        }
+    });
+    let acceptor = task::spawn(adopt_all(
+        setup.sockets,
+        Rc::clone(&shard),
+        Rc::clone(&net),
+        setup.connections,
+    ));
+    let life = Lifecycle { shard, net, log_options: LogOptions::default() };
+    let mut commands = setup.commands;
+    while let Some(command) = commands.recv().await {
+        match command {
+            ShardCommand::Apply { view, open, delete, done } => {
+                let _ = done.send(life.apply(view, open, delete).await);
+            }
+            ShardCommand::Scrape { reply } => {
+                let _ = reply.send(life.scrape());
+            }
+            ShardCommand::Stop { reply } => {
+                acceptor.abort();
+                let _ = reply.send(life.stop().await);
+                break;
+            }
+        }
+    }
+    peer_loop.abort();
+}
+
+/// Takes one request of another shard. Appends are queued here and now, in the order of the
+/// mailbox; everything that may wait for the disk gets its own task.
+fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
+    match request {
+        PeerRequest::Append { asks, acks, reply } => shard.append_here(asks, acks, reply),
+        PeerRequest::Fetch { asks, park, reply } => {
+            let shard = Rc::clone(shard);
+            task::spawn(async move {
+                let _ = reply.send(shard.fetch_here(asks, park).await);
+            });
+        }
+        PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, &partitions),
+        PeerRequest::ListOffsets { asks, reply } => {
+            let shard = Rc::clone(shard);
+            task::spawn(async move {
+                let _ = reply.send(shard.list_offsets_here(asks).await);
+            });
+        }
+    }
+}
+
+impl Lifecycle {
+    /// Opens and closes logs, then routes by the new view. Returns a line per failure.
+    async fn apply(
+        &self,
+        view: Arc<ClusterView>,
+        open: Vec<PartitionToOpen>,
+        delete: Vec<TopicPartition>,
+    ) -> Vec<String> {
+        let mut failures = Vec::new();
+        for id in delete {
+            if let Some(partition) = self.shard.remove_partition(id)
+                && let Err(error) = partition.delete().await
+            {
+                failures.push(format!("{}: not deleted: {error}", partition.name()));
+            }
+        }
+        for wanted in open {
+            let overrides = view.image.topic_overrides(&wanted.topic);
+            let (config, warnings) = TopicConfig::resolve(&self.shard.config, overrides);
+            for warning in warnings {
+                tracing::warn!(topic = wanted.topic, "{warning}");
+            }
+            let context = OpenContext {
+                local: self.shard.config.node_id(),
+                data_dir: &self.shard.data_dir,
+                options: log_options(&config, &self.log_options),
+                config: &config,
+                metrics: &self.shard.metrics,
+            };
+            match Partition::open(&wanted, context).await {
+                Ok(partition) => self.shard.insert_partition(partition),
+                Err(error) => {
+                    self.shard.metrics.borrow_mut().counters.partitions_offline += 1;
+                    failures.push(format!(
+                        "{}-{}: offline: {error}",
+                        wanted.topic, wanted.id.partition
+                    ));
+                }
+            }
+        }
+        self.shard.adopt_view(view);
+        self.shard.metrics.borrow_mut().counters.partitions_led =
+            self.shard.partition_count() as u64;
+        failures
+    }
+
+    fn scrape(&self) -> CoreMetrics {
+        self.net.refresh_gauges();
+        let parked = self.shard.parked_fetches();
+        let mut metrics = self.shard.metrics.borrow_mut();
+        let stats = thalweg_reactor::stats::read();
+        metrics.counters.fetches_parked = parked;
+        metrics.counters.reactor_ops = stats.ops_started;
+        metrics.counters.reactor_short_writes = stats.short_ops_resubmitted;
+        metrics.counters.reactor_in_flight = stats.ops_started - stats.ops_finished;
+        metrics.counters.stalls = stats.sendfile_stalls;
+        metrics.clone()
+    }
+
+    /// Answers what was admitted, then closes every log with everything flushed.
+    async fn stop(&self) -> Vec<StoppedPartition> {
+        self.net.begin_stop();
+        if time::timeout(CONNECTION_DRAIN_MAX, self.net.wait_empty()).await.is_err() {
+            self.net.close_all();
+        }
+        let mut stopped = Vec::new();
+        for partition in self.shard.take_partitions() {
+            stopped.push(partition.close().await);
+        }
+        stopped
+    }
+}
+
+/// Serves every connection that the acceptor hands over.
+async fn adopt_all(
+    mut sockets: mailbox::Receiver<Incoming>,
+    shard: Rc<Shard>,
+    net: Rc<ShardNet>,
+    connections: Arc<AtomicUsize>,
+) {
+    while let Some(Incoming { accepted, peer, slot }) = sockets.recv().await {
+        let stream = match Stream::adopt(accepted) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%peer, %error, "connection not adopted");
+                connections.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+        };
+        let (shard, net) = (Rc::clone(&shard), Rc::clone(&net));
+        let connections = Arc::clone(&connections);
+        task::spawn(async move {
+            thalweg_net::serve(stream, shard, net).await;
+            connections.fetch_sub(1, Ordering::Relaxed);
+            drop(slot);
+        });
+    }
+}
+
+/// The properties as one shard obeys them: process-wide memory is divided among the shards.
+fn limits(config: &BrokerConfig, shards: usize) -> Limits {
+    let defaults = Limits::default();
+    let milliseconds = Duration::from_millis;
+    Limits {
+        request_bytes_max: config.socket_request_max_bytes(),
+        idle: config.connections_max_idle_ms().map_or(Duration::MAX, milliseconds),
+        frame_window: milliseconds(config.request_progress_timeout_ms()),
+        write_window: milliseconds(config.response_write_timeout_ms()),
+        request_memory_bytes: config
+            .queued_max_request_bytes()
+            .map_or(defaults.request_memory_bytes, |total| total / shards.max(1) as u64),
+        ..defaults
+    }
+}
+
+/// A topic's properties as its logs obey them.
+fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
+    LogOptions {
+        segment_bytes: config.segment_bytes(),
+        segment_ms: config.segment_ms(),
+        segment_jitter_ms: config.segment_jitter_ms(),
+        index_interval_bytes: config.index_interval_bytes(),
+        segment_index_bytes: config.segment_index_bytes(),
+        cache: shared.cache.clone(),
+    }
+}

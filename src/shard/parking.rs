@@ -1,0 +1,51 @@
+//! A fetch that waits: its registrations at the owners, and their removal when it is over.
+
+use std::rc::Rc;
+
+use thalweg_reactor::event::Event;
+use thalweg_types::TopicPartition;
+
+use crate::peer::{Park, ParkId};
+use crate::shard::Shard;
+
+/// Holds the registrations of one fetch; dropping it, also when the client is gone, removes them.
+pub(crate) struct Parking {
+    shard: Rc<Shard>,
+    partitions: Vec<Vec<TopicPartition>>,
+    id: ParkId,
+    wake: Event,
+}
+
+impl Parking {
+    /// For the given partitions, listed by owner. Registers nothing yet.
+    pub(crate) fn new(shard: Rc<Shard>, partitions: Vec<Vec<TopicPartition>>) -> Parking {
+        let id = shard.next_park_id();
+        Parking { shard, partitions, id, wake: Event::new() }
+    }
+
+    /// What owners register, for a fetch that lacks `missing_bytes` in sum. A registration wakes once; a new one of the same fetch replaces it.
+    pub(crate) fn register(&mut self, missing_bytes: u64) -> Park {
+        self.wake = Event::new();
+        let partitions = self.partitions.iter().map(Vec::len).sum::<usize>().max(1) as u64;
+        Park {
+            id: self.id,
+            wake: self.wake.clone(),
+            missing_bytes: missing_bytes.div_ceil(partitions),
+        }
+    }
+
+    /// Waits for the first wake since [`Parking::register`].
+    pub(crate) async fn woken(&self) {
+        self.wake.wait().await;
+    }
+}
+
+impl Drop for Parking {
+    fn drop(&mut self) {
+        for (owner, partitions) in self.partitions.drain(..).enumerate() {
+            if !partitions.is_empty() {
+                self.shard.unpark_at(owner, self.id, partitions);
+            }
+        }
+    }
+}

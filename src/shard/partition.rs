@@ -1,0 +1,440 @@
+//! One partition that this shard leads: its machine and its log, tied together.
+//!
+//! Requests become events of [`Replica`]; its effects become appends, answers and wakes here; the
+//! log's completions come back as events. Nothing in this file decides a rule of Kafka.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::{Rc, Weak};
+
+use thalweg_config::TopicConfig;
+use thalweg_control::{PartitionToOpen, StoppedPartition};
+use thalweg_metrics::CoreMetrics;
+use thalweg_protocol::records::{self, TimestampType};
+use thalweg_protocol::ErrorCode;
+use thalweg_reactor::event::Event;
+use thalweg_reactor::fs;
+use thalweg_replica::{
+    Acks, Effect, EpochCache, FetchBound, Leadership, Parking, Replica, ReplicaStart,
+    StaleLeadership, StopReason, Token,
+};
+use thalweg_storage::{
+    AppendBatch, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
+    RecoveryReport,
+};
+use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
+
+use crate::append_group::{AppendGroup, Placed};
+use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
+
+/// Owner of one log. Lives on one shard, shared inside it by `Rc`.
+pub(crate) struct Partition {
+    id: TopicPartition,
+    topic: String,
+    log: Log,
+    replica: RefCell<Replica>,
+    /// Appends whose answer the machine still owes.
+    produces: RefCell<HashMap<Token, WaitingProduce>>,
+    /// Fetches whose wake the machine still owes.
+    fetches: RefCell<HashMap<Token, Event>>,
+    next_token: Cell<u64>,
+    metrics: Rc<RefCell<CoreMetrics>>,
+}
+
+struct WaitingProduce {
+    group: Rc<AppendGroup>,
+    slot: usize,
+    append_time: TimestampMs,
+}
+
+/// A partition can not be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PartitionError {
+    /// Its log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Whether it has a directory can not be told.
+    #[error("looking for {}: {source}", dir.display())]
+    Look {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Its directory belongs to another incarnation of the topic.
+    #[error("its directory holds topic id {found}, the metadata says {wanted}: move it away")]
+    OtherTopic {
+        /// In `partition.metadata`.
+        found: thalweg_types::TopicId,
+        /// In the metadata.
+        wanted: thalweg_types::TopicId,
+    },
+    /// The metadata is older than the log.
+    #[error(transparent)]
+    Stale(#[from] StaleLeadership),
+}
+
+/// What opening a partition needs to know of its shard and topic.
+pub(crate) struct OpenContext<'a> {
+    pub(crate) local: BrokerId,
+    pub(crate) data_dir: &'a Path,
+    pub(crate) config: &'a TopicConfig,
+    pub(crate) options: LogOptions,
+    pub(crate) metrics: &'a Rc<RefCell<CoreMetrics>>,
+}
+
+impl Partition {
+    /// Opens the log, recovering it if the last stop was not clean, or creates it, and takes the
+    /// leadership that the metadata names.
+    ///
+    /// # Errors
+    /// See [`PartitionError`]; the partition stays offline then and its files are as they were.
+    pub(crate) async fn open(
+        wanted: &PartitionToOpen,
+        context: OpenContext<'_>,
+    ) -> Result<Rc<Partition>, PartitionError> {
+        let target: Rc<RefCell<Weak<Partition>>> = Rc::default();
+        let sink: LogSink = {
+            let target = Rc::clone(&target);
+            Rc::new(move |event| {
+                if let Some(partition) = target.borrow().upgrade() {
+                    partition.on_log_event(event);
+                }
+            })
+        };
+        let (log, epochs) = open_log(wanted, &context, sink).await?;
+        let mut replica = Replica::new(ReplicaStart {
+            local: context.local,
+            log_start: log.start_offset(),
+            log_end: log.written_end(),
+            high_watermark: log.written_end(),
+            epochs,
+        });
+        let mut effects = Vec::new();
+        let leadership = Leadership {
+            epoch: wanted.leader_epoch,
+            replicas: vec![context.local],
+            in_sync: vec![context.local],
+            min_in_sync: context.config.min_insync_replicas(),
+        };
+        replica.become_leader(&leadership, &mut effects)?;
+        if effects.iter().any(|effect| matches!(effect, Effect::EpochStarted { .. })) {
+            log.store_epochs(replica.epochs()).await?;
+        }
+        let partition = Rc::new(Partition {
+            id: wanted.id,
+            topic: wanted.topic.clone(),
+            log,
+            replica: RefCell::new(replica),
+            produces: RefCell::default(),
+            fetches: RefCell::default(),
+            next_token: Cell::new(0),
+            metrics: Rc::clone(context.metrics),
+        });
+        *target.borrow_mut() = Rc::downgrade(&partition);
+        Ok(partition)
+    }
+
+    pub(crate) fn id(&self) -> TopicPartition {
+        self.id
+    }
+
+    /// `<topic>-<partition>`, for log lines.
+    pub(crate) fn name(&self) -> String {
+        self.log.name().to_string()
+    }
+
+    /// Gives the batch its offsets and queues it; the outcome goes to `group`.
+    pub(crate) fn append(&self, mut ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
+        let token = Token(self.next_token.get());
+        let assigned = match self.replica.borrow_mut().on_produce(&ask.summary, acks, token) {
+            Ok(assigned) => assigned,
+            Err(refused) => {
+                self.metrics.borrow_mut().topics.of(&self.topic).produce_failures += 1;
+                group.settle(ask.slot, Err(refused.code()));
+                return;
+            }
+        };
+        self.next_token.set(token.0 + 1);
+        records::assign(&mut ask.batch, assigned.base, assigned.epoch);
+        let append_time = match ask.summary.timestamp_type {
+            TimestampType::CreateTime => TimestampMs::NONE,
+            TimestampType::LogAppendTime => ask.summary.max_timestamp,
+        };
+        let offset_of_max_timestamp =
+            assigned.base.plus(i64::from(ask.summary.offset_delta_of_max_timestamp));
+        {
+            let mut metrics = self.metrics.borrow_mut();
+            let topic = metrics.topics.of(&self.topic);
+            topic.produced_bytes += ask.batch.len() as u64;
+            topic.produced_records += ask.summary.record_count as u64;
+        }
+        self.produces.borrow_mut().insert(
+            token,
+            WaitingProduce {
+                group: Rc::clone(group),
+                slot: ask.slot,
+                append_time,
+            },
+        );
+        self.log.append(AppendBatch {
+            bytes: ask.batch.freeze(),
+            base_offset: assigned.base,
+            last_offset: Offset(assigned.end.0 - 1),
+            max_timestamp: ask.summary.max_timestamp,
+            offset_of_max_timestamp,
+            leader_epoch: assigned.epoch,
+        });
+    }
+
+    fn on_log_event(&self, event: LogEvent) {
+        let mut effects = Vec::new();
+        match event {
+            LogEvent::Written { end } => {
+                self.replica.borrow_mut().on_written(end, &mut effects);
+            }
+            LogEvent::Failed { from, error } => {
+                tracing::error!(partition = %self.log.name(), offset = from.0, %error,
+                    "append failed: free space on the disk or look at its errors");
+                let mut replica = self.replica.borrow_mut();
+                replica.on_write_failed(from, &mut effects);
+                self.metrics.borrow_mut().counters.append_failures += 1;
+                if error.is_final() && replica.is_leader() {
+                    self.metrics.borrow_mut().counters.partitions_offline += 1;
+                    replica.stop(StopReason::StorageFailed, None, &mut effects);
+                }
+            }
+        }
+        self.carry_out(effects);
+    }
+
+    fn carry_out(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::AnswerProduce { token, outcome } => {
+                    let Some(waiting) = self.produces.borrow_mut().remove(&token) else {
+                        continue;
+                    };
+                    let result = outcome.map_err(thalweg_replica::Refused::code).map(|appended| {
+                        Placed {
+                            base_offset: appended.assigned.base,
+                            log_append_time: waiting.append_time,
+                            log_start: appended.log_start,
+                        }
+                    });
+                    waiting.group.settle(waiting.slot, result);
+                }
+                Effect::WakeFetch { token } => {
+                    if let Some(wake) = self.fetches.borrow_mut().remove(&token) {
+                        wake.open();
+                    }
+                }
+                // Consumers learn of it by their wakes; epochs are stored where they begin.
+                Effect::HighWatermarkMoved(_)
+                | Effect::EpochStarted { .. }
+                | Effect::EpochsTrimmed => {}
+            }
+        }
+    }
+
+    /// Finds what to send; registers the fetch in the same step when `park` is given.
+    pub(crate) async fn fetch(&self, ask: &FetchAsk, park: Option<&Park>) -> FetchFound {
+        let query = thalweg_replica::FetchAsk {
+            offset: ask.offset,
+            current_leader_epoch: ask.current_leader_epoch,
+            last_fetched_epoch: ask.last_fetched_epoch,
+            isolation: ask.isolation,
+        };
+        let bound = match self.replica.borrow().on_fetch(&query) {
+            Ok(bound) => bound,
+            Err(refused) => return FetchFound::refused(ask.slot, refused.code()),
+        };
+        let mut found = FetchFound {
+            slot: ask.slot,
+            error: ErrorCode::None,
+            high_watermark: bound.high_watermark,
+            last_stable: bound.last_stable,
+            log_start: bound.log_start,
+            diverging: bound.diverging.map(|end| (end.epoch, end.end)),
+            crowded: false,
+            plan: None,
+        };
+        if bound.diverging.is_none() && bound.up_to > ask.offset {
+            match self.log.read_plan(ask.offset, bound.up_to, ask.bytes_max).await {
+                Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
+                Err(error) => return self.refuse_read(ask.slot, &error),
+            }
+        }
+        if let Some(park) = park {
+            self.park(ask, &bound, park, &mut found);
+        }
+        found
+    }
+
+    fn park(&self, ask: &FetchAsk, bound: &FetchBound, park: &Park, found: &mut FetchFound) {
+        let token = Token(park.id);
+        let parking = self.replica.borrow_mut().park_fetch(
+            token,
+            ask.offset,
+            bound.up_to,
+            ask.isolation,
+            park.missing_bytes,
+        );
+        match parking {
+            Parking::Parked => {
+                self.fetches.borrow_mut().insert(token, park.wake.clone());
+            }
+            Parking::LookAgain => park.wake.open(),
+            Parking::Full => found.crowded = true,
+        }
+    }
+
+    /// Forgets a parked fetch.
+    pub(crate) fn unpark(&self, id: ParkId) {
+        self.replica.borrow_mut().unpark_fetch(Token(id));
+        self.fetches.borrow_mut().remove(&Token(id));
+    }
+
+    /// Fetches parked here.
+    pub(crate) fn parked_fetches(&self) -> usize {
+        self.fetches.borrow().len()
+    }
+
+    fn refuse_read(&self, slot: usize, error: &ReadError) -> FetchFound {
+        FetchFound::refused(slot, self.read_error(error))
+    }
+
+    fn read_error(&self, error: &ReadError) -> ErrorCode {
+        match error {
+            ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+            ReadError::Closed => ErrorCode::NotLeaderOrFollower,
+            ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
+            ReadError::Io { .. } | ReadError::Damaged { .. } | ReadError::Records { .. } => {
+                tracing::error!(partition = %self.log.name(), %error, "read failed");
+                ErrorCode::KafkaStorageError
+            }
+        }
+    }
+
+    /// Answers one partition of ListOffsets.
+    pub(crate) async fn list_offset(&self, ask: &OffsetAsk) -> OffsetFound {
+        OffsetFound { slot: ask.slot, result: self.find_offset(ask).await }
+    }
+
+    async fn find_offset(
+        &self,
+        ask: &OffsetAsk,
+    ) -> Result<(Offset, TimestampMs, LeaderEpoch), ErrorCode> {
+        const NONE: (Offset, TimestampMs, LeaderEpoch) =
+            (Offset(-1), TimestampMs::NONE, LeaderEpoch::NONE);
+        let bounds = self
+            .replica
+            .borrow()
+            .on_list_offsets(ask.current_leader_epoch, ask.isolation)
+            .map_err(thalweg_replica::Refused::code)?;
+        match ask.timestamp {
+            -1 => Ok((bounds.latest, TimestampMs::NONE, bounds.leader_epoch)),
+            // Nothing is tiered: the local log starts where the log starts.
+            -2 | -4 => {
+                let epoch = self.replica.borrow().epochs().epoch_at(bounds.log_start);
+                Ok((bounds.log_start, TimestampMs::NONE, epoch.unwrap_or(LeaderEpoch::NONE)))
+            }
+            // Nothing is tiered, so there is no last tiered offset (KIP-1005) and nothing waits to
+            // be uploaded (KIP-1023).
+            -5 | -6 => Ok(NONE),
+            special_or_time => {
+                let hit = match special_or_time {
+                    -3 => self.log.max_timestamp_offset().await,
+                    time => self.log.offset_for_timestamp(TimestampMs(time)).await,
+                };
+                match hit {
+                    Ok(Some(hit)) if hit.offset < bounds.latest => {
+                        Ok((hit.offset, hit.timestamp, hit.leader_epoch))
+                    }
+                    Ok(_) => Ok(NONE),
+                    Err(error) => Err(self.read_error(&error)),
+                }
+            }
+        }
+    }
+
+    /// Stops serving, flushes and closes the log.
+    pub(crate) async fn close(&self) -> StoppedPartition {
+        self.retire(StopReason::NotLeader);
+        let closed = self.log.close().await;
+        if let Err(error) = &closed {
+            tracing::error!(partition = %self.log.name(), %error, "not closed well");
+        }
+        StoppedPartition {
+            name: self.log.name().clone(),
+            recovery_point: self.log.durable_end(),
+            high_watermark: self.replica.borrow().high_watermark(),
+            log_start: self.log.start_offset(),
+            closed_well: closed.is_ok(),
+        }
+    }
+
+    /// Stops serving and removes the files.
+    ///
+    /// # Errors
+    /// See [`LogError`]; what is left of the directory is set aside at the next start.
+    pub(crate) async fn delete(&self) -> Result<(), LogError> {
+        self.retire(StopReason::Deleted);
+        self.metrics.borrow_mut().topics.forget(&self.topic);
+        self.log.delete().await
+    }
+
+    /// Answers everything that waits here.
+    fn retire(&self, why: StopReason) {
+        let mut effects = Vec::new();
+        self.replica.borrow_mut().stop(why, None, &mut effects);
+        self.carry_out(effects);
+    }
+}
+
+async fn open_log(
+    wanted: &PartitionToOpen,
+    context: &OpenContext<'_>,
+    sink: LogSink,
+) -> Result<(Log, EpochCache), PartitionError> {
+    let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
+    let options = context.options.clone();
+    let dir = context.data_dir.join(name.to_string());
+    let exists = fs::exists(&dir).await.map_err(|source| PartitionError::Look { dir, source })?;
+    if !exists {
+        let log = Log::create(context.data_dir, name, wanted.id.topic, options, sink).await?;
+        return Ok((log, EpochCache::default()));
+    }
+    let (log, report) =
+        Log::open(context.data_dir, name, options, wanted.opening, sink).await?;
+    match log.topic_id() {
+        Some(found) if found != wanted.id.topic => {
+            return Err(PartitionError::OtherTopic { found, wanted: wanted.id.topic });
+        }
+        Some(_) => {}
+        None => log.store_topic_id(wanted.id.topic).await?,
+    }
+    note_recovery(context.metrics, &log, &report);
+    Ok((log, report.epochs))
+}
+
+fn note_recovery(metrics: &Rc<RefCell<CoreMetrics>>, log: &Log, report: &RecoveryReport) {
+    let mut metrics = metrics.borrow_mut();
+    let counters = &mut metrics.counters;
+    counters.recovery_logs += u64::from(report.segments_scanned > 0);
+    counters.recovery_bytes_scanned += report.bytes_scanned;
+    counters.recovery_indexes_rebuilt += report.indexes_rebuilt as u64;
+    if let Some(cut) = &report.cut {
+        counters.recovery_torn_tails += 1;
+        counters.recovery_bytes_cut += report.bytes_removed;
+        tracing::warn!(
+            partition = %log.name(),
+            end = cut.offset.0,
+            bytes = report.bytes_removed,
+            reason = %cut.reason,
+            "torn tail cut: the last process ended before these bytes were all written"
+        );
+    }
+}

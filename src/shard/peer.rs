@@ -1,0 +1,167 @@
+//! Requests between shards: what the core of a connection asks of the core that owns a partition.
+//!
+//! Buffers move with the message; nothing is shared but file handles and wake flags.
+
+use bytes::BytesMut;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::records::BatchSummary;
+use thalweg_reactor::event::Event;
+use thalweg_reactor::oneshot;
+use thalweg_replica::{Acks, Isolation};
+use thalweg_storage::ReadPlan;
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
+
+use crate::append_group::Appended;
+
+/// One validated batch on its way to the owner of its partition.
+pub(crate) struct AppendAsk {
+    /// Index of the batch in its request.
+    pub slot: usize,
+    /// Where it goes.
+    pub id: TopicPartition,
+    /// The batch, as the client sent it; offset and epoch are patched in place by the owner.
+    pub batch: BytesMut,
+    /// What validation found.
+    pub summary: BatchSummary,
+}
+
+/// One partition of a fetch.
+#[derive(Debug, Clone)]
+pub(crate) struct FetchAsk {
+    /// Index of the partition in its request.
+    pub slot: usize,
+    /// What is read.
+    pub id: TopicPartition,
+    /// First offset wanted.
+    pub offset: Offset,
+    /// Leader epoch the client believes in, -1 for none (KIP-320).
+    pub current_leader_epoch: LeaderEpoch,
+    /// Epoch of the last record the client has, -1 for none (KIP-595).
+    pub last_fetched_epoch: LeaderEpoch,
+    /// Most bytes of records; a larger first batch is sent whole all the same, so that a consumer
+    /// always makes progress (KIP-74).
+    pub bytes_max: u32,
+    /// How far the client may read.
+    pub isolation: Isolation,
+}
+
+/// What the owner says to a [`FetchAsk`].
+#[derive(Debug)]
+pub(crate) struct FetchFound {
+    /// Index of the partition in its request.
+    pub slot: usize,
+    /// `None` or Kafka's error.
+    pub error: ErrorCode,
+    /// High watermark, -1 with an error.
+    pub high_watermark: Offset,
+    /// Last stable offset, -1 with an error.
+    pub last_stable: Offset,
+    /// First offset of the log, -1 with an error.
+    pub log_start: Offset,
+    /// Where the client's history leaves the leader's: (epoch, its end offset).
+    pub diverging: Option<(LeaderEpoch, Offset)>,
+    /// Too many fetches are parked on the partition already: answer with what there is.
+    pub crowded: bool,
+    /// The bytes to send; `None` when there is nothing to send now.
+    pub plan: Option<ReadPlan>,
+}
+
+impl FetchFound {
+    /// An answer that is only an error.
+    pub(crate) fn refused(slot: usize, error: ErrorCode) -> FetchFound {
+        FetchFound {
+            slot,
+            error,
+            high_watermark: Offset(-1),
+            last_stable: Offset(-1),
+            log_start: Offset(-1),
+            diverging: None,
+            crowded: false,
+            plan: None,
+        }
+    }
+
+    /// True when the request must be answered now, whatever `min_bytes` says.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.error != ErrorCode::None || self.diverging.is_some() || self.crowded
+    }
+
+    /// Bytes of records found.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.plan.as_ref().map_or(0, |plan| u64::from(plan.len))
+    }
+}
+
+/// Names a parked fetch at its owner: unique per connection shard.
+pub(crate) type ParkId = u64;
+
+/// A fetch that asks to be woken when one of its partitions has more.
+#[derive(Clone)]
+pub(crate) struct Park {
+    /// Under which the registration is found again.
+    pub id: ParkId,
+    /// Opened once when there is more.
+    pub wake: Event,
+    /// Bytes that each partition should gain before it wakes the fetch.
+    pub missing_bytes: u64,
+}
+
+/// One partition of ListOffsets.
+#[derive(Debug, Clone)]
+pub(crate) struct OffsetAsk {
+    /// Index of the partition in its request.
+    pub slot: usize,
+    /// What is asked.
+    pub id: TopicPartition,
+    /// A timestamp in milliseconds or one of Kafka's special values, -1 to -6.
+    pub timestamp: i64,
+    /// Leader epoch the client believes in, -1 for none.
+    pub current_leader_epoch: LeaderEpoch,
+    /// What "latest" means to the client.
+    pub isolation: Isolation,
+}
+
+/// What the owner says to an [`OffsetAsk`].
+#[derive(Debug, Clone)]
+pub(crate) struct OffsetFound {
+    /// Index of the partition in its request.
+    pub slot: usize,
+    /// (offset, timestamp, epoch of the record); -1 each when there is no such record.
+    pub result: Result<(Offset, TimestampMs, LeaderEpoch), ErrorCode>,
+}
+
+/// A message to the shard that owns the partitions named in it.
+pub(crate) enum PeerRequest {
+    /// Append batches, in this order.
+    Append {
+        /// The batches.
+        asks: Vec<AppendAsk>,
+        /// When to answer.
+        acks: Acks,
+        /// Gets every outcome at once.
+        reply: oneshot::Sender<Vec<Appended>>,
+    },
+    /// Find what to send.
+    Fetch {
+        /// The partitions.
+        asks: Vec<FetchAsk>,
+        /// Register for a wake in the same step as looking.
+        park: Option<Park>,
+        /// Gets every answer at once.
+        reply: oneshot::Sender<Vec<FetchFound>>,
+    },
+    /// Forget a parked fetch.
+    Unpark {
+        /// The registration.
+        id: ParkId,
+        /// The partitions it named.
+        partitions: Vec<TopicPartition>,
+    },
+    /// Find offsets.
+    ListOffsets {
+        /// The partitions.
+        asks: Vec<OffsetAsk>,
+        /// Gets every answer at once.
+        reply: oneshot::Sender<Vec<OffsetFound>>,
+    },
+}

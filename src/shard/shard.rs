@@ -1,0 +1,277 @@
+//! The state of one core, and the ways to the owners of partitions.
+//!
+//! Every `*_at` function asks the owner of some partitions: by a call when it is this shard, by
+//! mailbox when it is another. Callers do not see the difference.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use thalweg_config::{BrokerConfig, TopicConfig};
+use thalweg_control::{ClusterView, ControlHandle};
+use thalweg_metrics::CoreMetrics;
+use thalweg_protocol::ErrorCode;
+use thalweg_reactor::{mailbox, oneshot, task};
+use thalweg_replica::Acks;
+use thalweg_types::{ShardId, TopicId, TopicPartition};
+
+use crate::append_group::{AppendGroup, Appended};
+use crate::partition::Partition;
+use crate::peer::{
+    AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId, PeerRequest,
+};
+
+/// One core's state, shared by its tasks through `Rc`; no borrow is held across an await.
+pub(crate) struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) config: Arc<BrokerConfig>,
+    pub(crate) control: ControlHandle,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
+    peers: Vec<mailbox::Sender<PeerRequest>>,
+    view: RefCell<Arc<ClusterView>>,
+    partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
+    topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
+    parks: Cell<ParkId>,
+}
+
+/// Answer of an owner: there already, or on its way from another core.
+pub(crate) enum FetchAnswer {
+    /// This core owns the partitions.
+    Here(Vec<FetchFound>),
+    /// Another core does. Without an answer it is stopping.
+    Coming(oneshot::Receiver<Vec<FetchFound>>),
+}
+
+impl FetchAnswer {
+    /// The answer; empty when the owner is stopping.
+    pub(crate) async fn get(self) -> Vec<FetchFound> {
+        match self {
+            FetchAnswer::Here(found) => found,
+            FetchAnswer::Coming(coming) => coming.await.unwrap_or_default(),
+        }
+    }
+}
+
+/// What a shard is made of.
+pub(crate) struct ShardParts {
+    pub(crate) id: ShardId,
+    pub(crate) config: Arc<BrokerConfig>,
+    pub(crate) control: ControlHandle,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
+    pub(crate) peers: Vec<mailbox::Sender<PeerRequest>>,
+    pub(crate) view: Arc<ClusterView>,
+}
+
+impl Shard {
+    pub(crate) fn new(parts: ShardParts) -> Rc<Shard> {
+        Rc::new(Shard {
+            id: parts.id,
+            config: parts.config,
+            control: parts.control,
+            data_dir: parts.data_dir,
+            metrics: parts.metrics,
+            peers: parts.peers,
+            view: RefCell::new(parts.view),
+            partitions: RefCell::default(),
+            topic_configs: RefCell::default(),
+            parks: Cell::new(0),
+        })
+    }
+
+    /// The current picture of the cluster.
+    pub(crate) fn view(&self) -> Arc<ClusterView> {
+        Arc::clone(&self.view.borrow())
+    }
+
+    /// Routes by `view` from now on.
+    pub(crate) fn adopt_view(&self, view: Arc<ClusterView>) {
+        self.topic_configs.borrow_mut().clear();
+        *self.view.borrow_mut() = view;
+    }
+
+    /// Number of shards of the process.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Most bytes of records in one fetch answer, whatever the client allows.
+    pub(crate) fn fetch_bytes_max(&self) -> u64 {
+        u64::from(self.config.fetch_max_bytes())
+    }
+
+    /// Resolved configuration of a topic, cached until the view changes.
+    pub(crate) fn topic_config(&self, topic: TopicId) -> Option<Arc<TopicConfig>> {
+        if let Some(config) = self.topic_configs.borrow().get(&topic) {
+            return Some(Arc::clone(config));
+        }
+        let view = self.view();
+        let name = &view.image.topic_by_id(topic)?.name;
+        let (config, _) = TopicConfig::resolve(&self.config, view.image.topic_overrides(name));
+        let config = Arc::new(config);
+        self.topic_configs.borrow_mut().insert(topic, Arc::clone(&config));
+        Some(config)
+    }
+
+    /// The partition, if this shard leads it.
+    pub(crate) fn partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
+        self.partitions.borrow().get(&id).cloned()
+    }
+
+    pub(crate) fn insert_partition(&self, partition: Rc<Partition>) {
+        self.partitions.borrow_mut().insert(partition.id(), partition);
+    }
+
+    pub(crate) fn remove_partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
+        self.partitions.borrow_mut().remove(&id)
+    }
+
+    pub(crate) fn take_partitions(&self) -> Vec<Rc<Partition>> {
+        self.partitions.borrow_mut().drain().map(|(_, partition)| partition).collect()
+    }
+
+    pub(crate) fn partition_count(&self) -> usize {
+        self.partitions.borrow().len()
+    }
+
+    pub(crate) fn parked_fetches(&self) -> u64 {
+        self.partitions.borrow().values().map(|p| p.parked_fetches() as u64).sum()
+    }
+
+    /// A name for a parked fetch that no other fetch of the process has.
+    pub(crate) fn next_park_id(&self) -> ParkId {
+        let next = self.parks.get() + 1;
+        self.parks.set(next);
+        (u64::from(self.id.0) << 48) | next
+    }
+
+    /// Queues batches at their owner, in this order, and returns the channel that tells what became
+    /// of them. A closed channel means that the owner is stopping.
+    pub(crate) async fn append_at(
+        &self,
+        owner: usize,
+        asks: Vec<AppendAsk>,
+        acks: Acks,
+    ) -> oneshot::Receiver<Vec<Appended>> {
+        let (reply, answer) = oneshot::channel();
+        if owner == usize::from(self.id.0) {
+            self.append_here(asks, acks, reply);
+        } else {
+            self.metrics.borrow_mut().counters.cross_core_requests += 1;
+            // A refused send drops the reply with the message, which closes the channel.
+            let _ = self.peers[owner].send(PeerRequest::Append { asks, acks, reply }).await;
+        }
+        answer
+    }
+
+    /// Appends to partitions of this shard.
+    pub(crate) fn append_here(
+        &self,
+        asks: Vec<AppendAsk>,
+        acks: Acks,
+        reply: oneshot::Sender<Vec<Appended>>,
+    ) {
+        let group = AppendGroup::new(asks.len(), reply);
+        for ask in asks {
+            match self.partition(ask.id) {
+                Some(partition) => partition.append(ask, acks, &group),
+                None => group.settle(ask.slot, Err(ErrorCode::NotLeaderOrFollower)),
+            }
+        }
+    }
+
+    /// Asks the owner what there is to send.
+    pub(crate) async fn fetch_at(
+        &self,
+        owner: usize,
+        asks: Vec<FetchAsk>,
+        park: Option<Park>,
+    ) -> FetchAnswer {
+        if owner == usize::from(self.id.0) {
+            return FetchAnswer::Here(self.fetch_here(asks, park).await);
+        }
+        self.metrics.borrow_mut().counters.cross_core_requests += 1;
+        let (reply, answer) = oneshot::channel();
+        let _ = self.peers[owner].send(PeerRequest::Fetch { asks, park, reply }).await;
+        FetchAnswer::Coming(answer)
+    }
+
+    /// Looks into partitions of this shard.
+    pub(crate) async fn fetch_here(
+        &self,
+        asks: Vec<FetchAsk>,
+        park: Option<Park>,
+    ) -> Vec<FetchFound> {
+        let mut found = Vec::with_capacity(asks.len());
+        for ask in asks {
+            found.push(match self.partition(ask.id) {
+                Some(partition) => partition.fetch(&ask, park.as_ref()).await,
+                None => FetchFound::refused(ask.slot, ErrorCode::NotLeaderOrFollower),
+            });
+        }
+        found
+    }
+
+    /// Removes the registrations of a fetch that waits no longer.
+    pub(crate) fn unpark_at(&self, owner: usize, id: ParkId, partitions: Vec<TopicPartition>) {
+        if owner == usize::from(self.id.0) {
+            self.unpark_here(id, &partitions);
+            return;
+        }
+        let peer = self.peers[owner].clone();
+        // Called from a destructor: the send may have to wait for room, so it gets its own task.
+        if let Err(mailbox::TrySendError::Full(request)) =
+            peer.try_send(PeerRequest::Unpark { id, partitions })
+        {
+            task::spawn(async move {
+                let _ = peer.send(request).await;
+            });
+        }
+    }
+
+    /// Removes registrations at partitions of this shard.
+    pub(crate) fn unpark_here(&self, id: ParkId, partitions: &[TopicPartition]) {
+        for partition in partitions {
+            if let Some(partition) = self.partition(*partition) {
+                partition.unpark(id);
+            }
+        }
+    }
+
+    /// Asks the owner for offsets.
+    pub(crate) async fn list_offsets_at(
+        self: &Rc<Self>,
+        owner: usize,
+        asks: Vec<OffsetAsk>,
+    ) -> oneshot::Receiver<Vec<OffsetFound>> {
+        let (reply, answer) = oneshot::channel();
+        if owner == usize::from(self.id.0) {
+            let shard = Rc::clone(self);
+            task::spawn(async move {
+                let _ = reply.send(shard.list_offsets_here(asks).await);
+            });
+        } else {
+            self.metrics.borrow_mut().counters.cross_core_requests += 1;
+            let _ = self.peers[owner].send(PeerRequest::ListOffsets { asks, reply }).await;
+        }
+        answer
+    }
+
+    /// Finds offsets in partitions of this shard.
+    pub(crate) async fn list_offsets_here(&self, asks: Vec<OffsetAsk>) -> Vec<OffsetFound> {
+        let mut found = Vec::with_capacity(asks.len());
+        for ask in asks {
+            found.push(match self.partition(ask.id) {
+                Some(partition) => partition.list_offset(&ask).await,
+                None => OffsetFound {
+                    slot: ask.slot,
+                    result: Err(ErrorCode::NotLeaderOrFollower),
+                },
+            });
+        }
+        found
+    }
+}
