@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use thalweg_client::{Cluster, ClusterOptions, MissingTopic, NewTopic};
+use thalweg_client::{Cluster, ClusterOptions, MissingTopic, NewTopic, OffsetSpec};
 
 use crate::compare::{self, CompareOptions};
 use crate::floor::{self, EngineChoice, FloorOptions};
@@ -171,8 +171,9 @@ impl LoadArgs {
                     replication_factor: Some(1),
                     configs: Vec::new(),
                 })?;
-                // Leaders may take a moment.
-                cluster.topic(&self.topic, MissingTopic::Create)?;
+                // Leaders may take a moment until they lead.
+                let all: Vec<i32> = (0..i32::try_from(w.partitions)?).collect();
+                cluster.offsets(&self.topic, &all, OffsetSpec::Latest)?;
                 true
             }
         };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use thalweg_client::{Cluster, ClusterOptions, NewTopic};
+use thalweg_client::{Cluster, ClusterOptions, NewTopic, OffsetSpec};
 
 use crate::cpu;
 use crate::floor::EngineChoice;
@@ -298,6 +298,9 @@ impl Compare {
             replication_factor: Some(1),
             configs: Vec::new(),
         })?;
+        // Leaders may take a moment until they lead.
+        let all: Vec<i32> = (0..i32::try_from(workload.partitions)?).collect();
+        cluster.offsets(TOPIC, &all, OffsetSpec::Latest)?;
         Ok(cluster)
     }
 

@@ -10,6 +10,7 @@ use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, send};
 
 use super::log::Slice;
+use super::wire::ProduceAnswer;
 
 /// Input buffer. Several of the largest frames fit, so that one read can take what waits.
 const INPUT_BYTES: usize = 320 * 1024;
@@ -21,6 +22,14 @@ const MSG_MORE: MsgFlags = MsgFlags::from_bits_retain(libc::MSG_MORE);
 enum Out {
     Bytes { bytes: Vec<u8>, sent: usize },
     File { slice: Slice },
+}
+
+/// A produce request whose batch is written, ready to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    pub(super) partition: usize,
+    pub(super) correlation: i32,
+    pub(super) base_offset: i64,
 }
 
 /// One client.
@@ -36,6 +45,10 @@ pub(super) struct Conn {
     pub(super) queued: bool,
     pub(super) closed: bool,
     out: VecDeque<Out>,
+    /// Answers in request order; those at the front are waited for.
+    slots: VecDeque<Option<Done>>,
+    /// Number of the slot at the front.
+    first_slot: u64,
 }
 
 impl Conn {
@@ -50,6 +63,8 @@ impl Conn {
             queued: false,
             closed: false,
             out: VecDeque::new(),
+            slots: VecDeque::new(),
+            first_slot: 0,
         }
     }
 
@@ -97,6 +112,29 @@ impl Conn {
         let batch = &mut self.input[batch.clone()];
         batch[..8].copy_from_slice(&base_offset.to_be_bytes());
         batch[12..16].copy_from_slice(&0i32.to_be_bytes());
+    }
+
+    /// A place in the order of answers.
+    pub(super) fn take_slot(&mut self) -> u64 {
+        self.slots.push_back(None);
+        self.first_slot + self.slots.len() as u64 - 1
+    }
+
+    /// True while an earlier request waits for its write.
+    pub(super) fn owes_answers(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// One write is done: moves every answer whose turn it is to the output.
+    pub(super) fn answer(&mut self, slot: u64, done: Done, templates: &[ProduceAnswer]) {
+        if let Some(place) = self.slots.get_mut((slot - self.first_slot) as usize) {
+            *place = Some(done);
+        }
+        while let Some(Some(done)) = self.slots.front().copied() {
+            self.slots.pop_front();
+            self.first_slot += 1;
+            templates[done.partition].put(self.answers(), done.correlation, done.base_offset);
+        }
     }
 
     /// The buffer at the end of the output, to append an answer to.

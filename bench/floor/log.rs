@@ -10,7 +10,6 @@ use std::rc::Rc;
 use anyhow::{Context, Result, ensure};
 
 use super::conn::Conn;
-use super::wire::ProduceAnswer;
 
 /// Most slices of one write (`IOV_MAX`).
 pub(super) const IOVECS_MAX: usize = 1_024;
@@ -22,7 +21,8 @@ pub(super) struct Piece {
     pub(super) range: Range<usize>,
     pub(super) correlation: i32,
     pub(super) base_offset: i64,
-    pub(super) wants_answer: bool,
+    /// Place of its answer in the connection's order; `None` with acks 0.
+    pub(super) slot: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -56,11 +56,10 @@ pub(super) struct Log {
     pub(super) pending: Vec<Piece>,
     pub(super) pending_bytes: u64,
     pub(super) in_flight: Vec<Piece>,
-    pub(super) answer: ProduceAnswer,
 }
 
 impl Log {
-    pub(super) fn create(dir: &Path, topic: &str, index: usize) -> Result<Log> {
+    pub(super) fn create(dir: &Path, index: usize) -> Result<Log> {
         let mut log = Log {
             index,
             dir: dir.to_owned(),
@@ -72,7 +71,6 @@ impl Log {
             pending: Vec::new(),
             pending_bytes: 0,
             in_flight: Vec::new(),
-            answer: ProduceAnswer::new(topic, index),
         };
         log.roll()
             .with_context(|| format!("cannot create a segment in {}", dir.display()))?;
@@ -202,7 +200,7 @@ mod tests {
             range: 0..len,
             correlation: 0,
             base_offset: -1,
-            wants_answer: true,
+            slot: Some(0),
         }
     }
 
@@ -210,7 +208,7 @@ mod tests {
     fn offsets_map_to_segments_and_old_ones_go() {
         let dir = std::env::temp_dir().join(format!("floor-log-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let mut log = Log::create(&dir, "t", 0).unwrap();
+        let mut log = Log::create(&dir, 0).unwrap();
         for n in 0..6 {
             assert_eq!(log.queue(10, piece(100)).unwrap(), n * 10);
             log.take_for_write();

@@ -9,17 +9,17 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::uio::pwritev;
 
-use super::conn::Conn;
+use super::conn::{Conn, Done};
 use super::log::{Log, Piece};
 use super::ring::Ring;
-use super::wire::{self, Ask};
+use super::wire::{self, Ask, ProduceAnswer};
 use super::{EngineChoice, FloorOptions};
 
 const LISTENER: u64 = u64::MAX;
 const RING: u64 = u64::MAX - 1;
 
 /// A log with this much pending is written at once, while its bytes are warm in the cache.
-const EAGER_BYTES: u64 = 64 * 1024;
+const EAGER_BYTES: u64 = 48 * 1024;
 
 /// Events taken per turn.
 const EVENTS: usize = 256;
@@ -35,6 +35,8 @@ struct Server {
     listener: TcpListener,
     conns: Vec<Option<Conn>>,
     logs: Vec<Log>,
+    /// Prepared Produce answers, by partition.
+    answers: Vec<ProduceAnswer>,
     engine: Engine,
     /// Connections with input to look at.
     ready: Vec<usize>,
@@ -61,8 +63,10 @@ pub fn serve(options: FloorOptions) -> Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
     let logs = (0..options.partitions)
-        .map(|p| Log::create(&options.dir, &options.topic, p))
+        .map(|p| Log::create(&options.dir, p))
         .collect::<Result<Vec<_>>>()?;
+    let answer = |p| ProduceAnswer::new(&options.topic, p);
+    let answers = (0..options.partitions).map(answer).collect();
     let engine = match options.engine {
         EngineChoice::Inline => Engine::Inline,
         EngineChoice::Ring => {
@@ -79,6 +83,7 @@ pub fn serve(options: FloorOptions) -> Result<()> {
         listener,
         conns: Vec::new(),
         logs,
+        answers,
         engine,
         ready: Vec::new(),
         to_send: Vec::new(),
@@ -203,7 +208,9 @@ impl Server {
     }
 
     fn after_read(&mut self, index: usize, outcome: Result<()>) -> bool {
-        if let Err(error) = &outcome {
+        if let Err(error) = &outcome
+            && !is_reset(error)
+        {
             eprintln!("floor: connection {index}: {error:#}");
         }
         let Some(conn) = self.conns[index].as_mut() else {
@@ -241,13 +248,13 @@ impl Server {
                     records,
                 } => {
                     let range = frame.start + batch.start..frame.start + batch.end;
-                    let wants_answer = acks != 0;
+                    let slot = (acks != 0).then(|| conn.take_slot());
                     let piece = Piece {
                         conn: index,
                         range,
                         correlation,
                         base_offset: 0,
-                        wants_answer,
+                        slot,
                     };
                     self.on_produce(partition, records, piece)?;
                 }
@@ -301,6 +308,10 @@ impl Server {
         let Some(conn) = self.conns[index].as_mut() else {
             return Ok(());
         };
+        ensure!(
+            !conn.owes_answers(),
+            "the floor does not mix Produce and Fetch on a connection"
+        );
         let len = slice.as_ref().map_or(0, |s| s.len);
         let topic = &self.options.topic;
         wire::put_fetch_head(conn.answers(), topic, correlation, partition, end, len);
@@ -397,12 +408,23 @@ impl Server {
                 continue;
             };
             conn.in_flight -= 1;
-            if piece.wants_answer && !conn.closed {
-                if !conn.has_output() {
+            if let Some(slot) = piece.slot
+                && !conn.closed
+            {
+                let quiet = !conn.has_output();
+                let (correlation, base_offset) = (piece.correlation, piece.base_offset);
+                conn.answer(
+                    slot,
+                    Done {
+                        partition,
+                        correlation,
+                        base_offset,
+                    },
+                    &self.answers,
+                );
+                if quiet && conn.has_output() {
                     self.to_send.push(piece.conn);
                 }
-                log.answer
-                    .put(conn.answers(), piece.correlation, piece.base_offset);
             }
             if conn.in_flight == 0 {
                 if conn.closed {
@@ -429,4 +451,10 @@ impl Server {
             }
         }
     }
+}
+
+/// The load generator closes its sockets with answers unread when its time is over.
+fn is_reset(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::ConnectionReset)
 }
