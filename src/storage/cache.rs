@@ -50,33 +50,41 @@ impl SegmentCache {
     pub(crate) fn add(&self, segment: &Rc<Segment>) {
         self.touch(segment);
         let mut segments = self.inner.segments.borrow_mut();
-        segments.retain(|other| {
-            other
-                .upgrade()
-                .is_some_and(|other| other.warm_now().is_some())
-        });
         if !segments
             .iter()
             .any(|other| std::ptr::eq(other.as_ptr(), Rc::as_ptr(segment)))
         {
             segments.push(Rc::downgrade(segment));
         }
+        drop(segments);
+        self.trim();
+    }
+
+    /// Drops what is too much from memory, as far as it is on the disk.
+    pub(crate) fn trim(&self) {
+        let mut segments = self.inner.segments.borrow_mut();
+        segments.retain(|other| {
+            other
+                .upgrade()
+                .is_some_and(|other| other.warm_now().is_some())
+        });
+        let mut count = segments.len();
         let mut bytes: usize = segments
             .iter()
             .filter_map(Weak::upgrade)
             .map(|s| s.heap_bytes())
             .sum();
+        if count <= WARM_SEGMENTS_MAX && bytes <= INDEX_CACHE_BYTES_MAX {
+            return;
+        }
         segments.sort_by_key(|s| s.upgrade().map_or(0, |s| s.last_used.get()));
-        let mut count = segments.len();
         segments.retain(|candidate| {
-            if count <= WARM_SEGMENTS_MAX && bytes <= INDEX_CACHE_BYTES_MAX {
-                return true;
-            }
             let Some(candidate) = candidate.upgrade() else {
                 return false;
             };
             let freed = candidate.heap_bytes();
-            if Rc::ptr_eq(&candidate, segment) || !candidate.cool() {
+            let enough = count <= WARM_SEGMENTS_MAX && bytes <= INDEX_CACHE_BYTES_MAX;
+            if enough || !candidate.cool() {
                 return true;
             }
             count -= 1;

@@ -57,7 +57,9 @@ pub fn parse_partition_offsets(bytes: &[u8]) -> Result<PartitionOffsets, Checkpo
             let (topic, partition, offset) = (fields.next()?, fields.next()?, fields.next()?);
             let name: PartitionName = format!("{topic}-{partition}").parse().ok()?;
             let offset = offset.parse::<i64>().ok().filter(|offset| *offset >= 0)?;
-            fields.next().is_none().then_some((name, Offset(offset)))
+            // `a -1` must not pass for partition 1 of `a-`.
+            let is_whole = name.topic == topic && fields.next().is_none();
+            is_whole.then_some((name, Offset(offset)))
         })();
         let (name, offset) = entry.ok_or_else(|| bad_entry(line, text))?;
         offsets.insert(name, offset);

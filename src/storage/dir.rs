@@ -15,7 +15,7 @@ use crate::name::{DirKind, PartitionName, dir_kind};
 use crate::options::{Opening, Recovery};
 use crate::partition_files;
 
-const META_PROPERTIES: &str = "meta.properties";
+pub(crate) const META_PROPERTIES: &str = "meta.properties";
 const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
 /// Names that an empty directory may have: of a lock, of a formatting that a crash interrupted, and
 /// of a fresh file system.

@@ -102,6 +102,8 @@ impl Log {
         self.sync_names(plan.names).await?;
         let mut state = self.inner.state.borrow_mut();
         state.durable_end = state.durable_end.max(plan.end);
+        // Closed segments may leave memory now.
+        state.options.cache.trim();
         Ok(state.durable_end)
     }
 

@@ -37,6 +37,7 @@ mod error;
 mod flush;
 mod index;
 mod indexes;
+pub mod inspect;
 mod listing;
 mod log;
 mod meta_properties;
@@ -52,6 +53,9 @@ mod tail;
 mod time_index;
 mod timestamp;
 mod turn;
+
+#[cfg(test)]
+mod whole_log_tests;
 
 pub use cache::SegmentCache;
 pub use checkpoint::PartitionOffsets;

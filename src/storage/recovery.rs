@@ -13,7 +13,7 @@ use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_replica::{EpochCache, EpochEntry};
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
-use crate::error::LogError;
+use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
@@ -241,10 +241,17 @@ impl Work {
                 .await
                 .map_err(LogError::io("fdatasync", &path))?;
         }
-        segment
-            .save_indexes()
-            .await
-            .map_err(LogError::io("write the indexes of", &path))?;
+        match segment.save_indexes().await {
+            // No room is no reason not to open: without files they are rebuilt at the first read.
+            Err(error) if is_lack_of_room(&error) => {
+                tracing::warn!(path = %path.display(), %error, "no room for an index");
+                self.remove_file(&index_path(&self.dir, segment.base))
+                    .await?;
+                self.remove_file(&time_index_path(&self.dir, segment.base))
+                    .await?;
+            }
+            result => result.map_err(LogError::io("write the indexes of", &path))?,
+        }
         segment.drop_memory();
         Ok(())
     }
@@ -303,13 +310,18 @@ impl Work {
             time_index_path(&self.dir, base),
             txn_index_path(&self.dir, base),
         ] {
-            match fs::unlink(&path).await {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                result => result.map_err(LogError::io("remove", &path))?,
-            }
+            self.remove_file(&path).await?;
         }
-        self.names_changed = true;
         Ok(())
+    }
+
+    /// Removes a file that may be missing.
+    async fn remove_file(&mut self, path: &Path) -> Result<(), LogError> {
+        self.names_changed = true;
+        match fs::unlink(path).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(LogError::io("remove", path)),
+        }
     }
 
     /// A recovery point above a log that is valid to its end is of no use (ST-12): everything that was
@@ -349,11 +361,9 @@ impl Work {
         for name in &listing.leftovers {
             let path = self.dir.join(name);
             tracing::info!(path = %path.display(), "removing a left-over file");
-            fs::unlink(&path)
-                .await
-                .map_err(LogError::io("remove", &path))?;
+            // A file that was written anew meanwhile may have taken its place.
+            self.remove_file(&path).await?;
             self.report.leftovers_removed += 1;
-            self.names_changed = true;
         }
         Ok(())
     }
@@ -474,8 +484,14 @@ impl Work {
                 let _changed = cache.assign(seen.epoch, seen.start);
             }
         }
-        if cache.entries() != entries {
-            partition_files::store_epochs(&self.dir, &cache).await?;
+        if self.report.epochs_rebuilt || cache.entries() != entries {
+            match partition_files::store_epochs(&self.dir, &cache).await {
+                // The same is done again at the next start.
+                Err(LogError::Io { source, .. }) if is_lack_of_room(&source) => {
+                    tracing::warn!(dir = %self.dir.display(), %source, "no room for leader epochs");
+                }
+                result => result?,
+            }
         }
         Ok(cache)
     }

@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 
-use bytes::BytesMut;
 use thalweg_protocol::records::{BatchError, Record, records_of};
 use thalweg_reactor::fs;
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
@@ -76,35 +75,40 @@ impl Log {
         };
         if let Some((batch, hit)) = self.inner.state.borrow().max_timestamp_hint
             && batch == max
+            && hit.offset >= self.start_offset()
         {
             return Ok(Some(hit));
         }
         self.find_in(&segment, max.timestamp).await
     }
 
-    /// As [`Log::max_of`], of the batches that are not wholly below the log's start.
+    /// As [`Log::max_of`], of the records from the log's start on.
     async fn max_served(&self, segment: &Rc<Segment>) -> Result<Option<MaxTimestamp>, ReadError> {
         let start = self.start_offset();
-        let max = self.max_of(segment).await?;
-        if max.is_none_or(|max| max.batch_last_offset >= start) {
-            return Ok(max);
+        if segment.base >= start {
+            return self.max_of(segment).await;
         }
         let warm = self.warm(segment).await?;
         let size = segment.size.get();
         let from = warm.indexes.borrow().position_for(start).min(size);
         let mut scan = BatchScan::new(warm.file.clone(), Check::Headers, segment.base, from, size);
-        let mut max: Option<MaxTimestamp> = None;
+        let mut best: Option<MaxTimestamp> = None;
         while let Some(mark) = step(&mut scan, segment).await? {
-            let larger = max.is_none_or(|max| mark.max_timestamp > max.timestamp);
-            if mark.last_offset >= start && mark.max_timestamp.0 >= 0 && larger {
-                let batch_last_offset = mark.last_offset;
-                max = Some(MaxTimestamp {
-                    timestamp: mark.max_timestamp,
-                    batch_last_offset,
+            let timestamp = if mark.base_offset >= start {
+                mark.max_timestamp
+            } else if mark.last_offset >= start {
+                max_from(segment, &warm, &mark, start).await?
+            } else {
+                continue;
+            };
+            if timestamp.0 >= 0 && best.is_none_or(|best| timestamp > best.timestamp) {
+                best = Some(MaxTimestamp {
+                    timestamp,
+                    batch_last_offset: mark.last_offset,
                 });
             }
         }
-        Ok(max)
+        Ok(best)
     }
 
     /// The segment that would hold `offset` and where the next one begins.
@@ -177,24 +181,54 @@ async fn first_record(
     mark: &BatchMark,
     wanted: impl Fn(&Record<'_>) -> bool,
 ) -> Result<Option<TimestampHit>, ReadError> {
+    let mut found = None;
+    each_record(segment, warm, mark, |record| {
+        if found.is_none() && wanted(record) {
+            found = Some(TimestampHit {
+                offset: record.offset,
+                timestamp: record.timestamp,
+                leader_epoch: mark.leader_epoch,
+            });
+        }
+    })
+    .await?;
+    Ok(found)
+}
+
+/// Reads one batch and gives the largest timestamp of its records from `start` on.
+async fn max_from(
+    segment: &Segment,
+    warm: &Warm,
+    mark: &BatchMark,
+    start: Offset,
+) -> Result<TimestampMs, ReadError> {
+    let mut max = TimestampMs::NONE;
+    each_record(segment, warm, mark, |record| {
+        if record.offset >= start {
+            max = max.max(record.timestamp);
+        }
+    })
+    .await?;
+    Ok(max)
+}
+
+async fn each_record(
+    segment: &Segment,
+    warm: &Warm,
+    mark: &BatchMark,
+    mut look: impl FnMut(&Record<'_>),
+) -> Result<(), ReadError> {
     let bad = |error: BatchError| ReadError::Records {
         path: segment.path(),
         position: mark.position,
         reason: error.to_string(),
     };
-    let bytes: BytesMut = fs::read_at(&warm.file, mark.position, mark.bytes as usize)
+    let bytes = fs::read_at(&warm.file, mark.position, mark.bytes as usize)
         .await
         .map_err(ReadError::io("read", segment.path()))?;
     let records = records_of(&bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad)?;
     for record in records.iter() {
-        let record = record.map_err(bad)?;
-        if wanted(&record) {
-            return Ok(Some(TimestampHit {
-                offset: record.offset,
-                timestamp: record.timestamp,
-                leader_epoch: mark.leader_epoch,
-            }));
-        }
+        look(&record.map_err(bad)?);
     }
-    Ok(None)
+    Ok(())
 }

@@ -1,0 +1,116 @@
+//! The small text files: checkpoints, `partition.metadata`, `meta.properties`.
+
+use std::io;
+use std::path::Path;
+
+use thalweg_reactor::fs;
+use thalweg_replica::EpochCache;
+
+use super::{Item, Kind, Out};
+use crate::checkpoint::parse_partition_offsets;
+use crate::dir::{Checkpoint, META_PROPERTIES};
+use crate::meta_properties::MetaProperties;
+use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA, parse_partition_metadata};
+
+const TEXT_FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The kind of a text file, by its name.
+pub(super) fn kind(name: &str) -> Option<Kind> {
+    const ROOT: [Checkpoint; 3] = [
+        Checkpoint::RecoveryPoint,
+        Checkpoint::LogStart,
+        Checkpoint::HighWatermark,
+    ];
+    if ROOT.iter().any(|checkpoint| checkpoint.file_name() == name) {
+        return Some(Kind::Checkpoint);
+    }
+    if name == LEADER_EPOCHS {
+        return Some(Kind::LeaderEpochs);
+    }
+    if name == PARTITION_METADATA {
+        return Some(Kind::PartitionMetadata);
+    }
+    (name == META_PROPERTIES).then_some(Kind::MetaProperties)
+}
+
+pub(super) async fn inspect(path: &Path, kind: Kind, out: &mut Out<'_>) -> io::Result<()> {
+    let bytes = fs::read_file(path, TEXT_FILE_BYTES_MAX).await?;
+    if !out.item(Item::File {
+        path,
+        kind,
+        bytes: bytes.len() as u64,
+    }) {
+        return Ok(());
+    }
+    let wrong = match kind {
+        Kind::Checkpoint => root_checkpoint(&bytes, out).err(),
+        Kind::LeaderEpochs => leader_epochs(&bytes, out).err(),
+        Kind::PartitionMetadata => partition_metadata(&bytes, out).err(),
+        Kind::MetaProperties => meta_properties(&bytes, out).err(),
+        Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::Opaque => None,
+    };
+    if let Some(text) = wrong {
+        out.damage(path, None, text);
+    }
+    Ok(())
+}
+
+fn root_checkpoint(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    for (name, offset) in &parse_partition_offsets(bytes).map_err(|error| error.to_string())? {
+        if !out.item(Item::CheckpointEntry {
+            name,
+            offset: *offset,
+        }) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn leader_epochs(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let entries = EpochCache::entries_from_text(text).map_err(|error| error.to_string())?;
+    let mut last = None;
+    for entry in entries {
+        out.item(Item::EpochEntry {
+            epoch: entry.epoch,
+            start: entry.start,
+        });
+        if last.is_some_and(|(epoch, start)| epoch >= entry.epoch || start > entry.start) {
+            return Err(format!(
+                "epoch {} does not ascend from the one before it",
+                entry.epoch
+            ));
+        }
+        last = Some((entry.epoch, entry.start));
+    }
+    Ok(())
+}
+
+fn partition_metadata(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let id = parse_partition_metadata(bytes).ok_or("it is no version 0 with a topic id")?;
+    out.item(Item::Property {
+        key: "topic_id",
+        value: &id.to_string(),
+    });
+    Ok(())
+}
+
+fn meta_properties(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let meta = MetaProperties::parse(bytes).map_err(|error| error.to_string())?;
+    out.item(Item::Property {
+        key: "cluster.id",
+        value: &meta.cluster_id.0,
+    });
+    out.item(Item::Property {
+        key: "node.id",
+        value: &meta.node_id.to_string(),
+    });
+    if let Some(id) = meta.directory_id {
+        out.item(Item::Property {
+            key: "directory.id",
+            value: &id.to_string(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Log directories: identity, lock, clean marker, checkpoints, leftovers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
+
+use super::{TestLog, on_both_engines};
+use crate::{
+    Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, LogOptions,
+    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery,
+};
+
+fn policy() -> OpenPolicy {
+    OpenPolicy {
+        node_id: BrokerId(1),
+        cluster_id: None,
+        format: FormatPolicy::WhenEmpty {
+            cluster_id: ClusterId("cluster".into()),
+            directory_id: Uuid([3; 16]),
+        },
+    }
+}
+
+async fn open(path: &Path) -> LogDir {
+    LogDir::open(path, policy()).await.expect("opened")
+}
+
+async fn refusal(path: &Path, policy: OpenPolicy) -> LogDirError {
+    LogDir::open(path, policy).await.err().expect("refused")
+}
+
+#[test]
+fn an_empty_or_missing_directory_is_formatted_when_the_policy_says_so() {
+    on_both_engines(|dir| async move {
+        let missing = dir.join("a/b");
+        let never = OpenPolicy {
+            format: FormatPolicy::Never,
+            ..policy()
+        };
+        assert!(matches!(
+            refusal(&missing, never.clone()).await,
+            LogDirError::NotFormatted { .. }
+        ));
+        std::fs::create_dir_all(dir.join("fresh/lost+found")).expect("made");
+        assert!(matches!(
+            refusal(&dir.join("fresh"), never.clone()).await,
+            LogDirError::NotFormatted { .. }
+        ));
+        for path in [missing, dir.join("fresh")] {
+            let opened = open(&path).await;
+            assert_eq!(opened.state(), DirectoryState::New);
+            assert_eq!(opened.meta().cluster_id.0, "cluster");
+            drop(opened);
+            let again = LogDir::open(&path, never.clone()).await.expect("opened");
+            assert_eq!(again.state(), DirectoryState::Unclean);
+            assert_eq!(again.meta().directory_id, Some(Uuid([3; 16])));
+        }
+    });
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_refused_untouched() {
+    on_both_engines(|dir| async move {
+        std::fs::write(dir.join("thesis.txt"), b"").expect("written");
+        let refused = refusal(&dir, policy()).await;
+        assert!(
+            matches!(&refused, LogDirError::Foreign { example, .. } if example == "thesis.txt")
+        );
+        assert!(
+            refused.to_string().contains("no meta.properties"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read_dir(&dir).expect("a listing").count(), 1);
+    });
+}
+
+#[test]
+fn st_28_a_second_process_and_a_wrong_identity_are_refused() {
+    on_both_engines(|dir| async move {
+        let first = open(&dir).await;
+        assert!(matches!(
+            refusal(&dir, policy()).await,
+            LogDirError::Locked { .. }
+        ));
+        drop(first);
+        let other_node = OpenPolicy {
+            node_id: BrokerId(2),
+            ..policy()
+        };
+        assert!(matches!(
+            refusal(&dir, other_node).await,
+            LogDirError::WrongNode { .. }
+        ));
+        let cluster_id = Some(ClusterId("other".into()));
+        let other_cluster = OpenPolicy {
+            cluster_id,
+            ..policy()
+        };
+        assert!(matches!(
+            refusal(&dir, other_cluster).await,
+            LogDirError::WrongCluster { .. }
+        ));
+        open(&dir).await;
+        std::fs::write(dir.join("meta.properties"), b"version=1\n").expect("written");
+        let refused = refusal(&dir, policy()).await;
+        assert!(
+            refused.to_string().contains("it has no cluster.id"),
+            "{refused}"
+        );
+    });
+}
+
+#[test]
+fn st_6_the_clean_marker_is_gone_before_anything_is_loaded() {
+    on_both_engines(|dir| async move {
+        let first = open(&dir).await;
+        let marked = first
+            .mark_clean(42, &BTreeSet::new())
+            .await
+            .expect("marked");
+        assert_eq!(marked, CleanMark::Written);
+        drop(first);
+        let marker = dir.join(".kafka_cleanshutdown");
+        let text = std::fs::read_to_string(&marker).expect("a marker");
+        assert_eq!(text, r#"{"version":0,"brokerEpoch":42}"#);
+        let second = open(&dir).await;
+        assert_eq!(
+            second.state(),
+            DirectoryState::Clean {
+                broker_epoch: Some(42)
+            }
+        );
+        assert!(!marker.exists());
+        assert_eq!(
+            second.opening(&PartitionName::new("t", 0)).recovery,
+            Recovery::AfterCleanStop
+        );
+        // It stopped before it was done: the next start is unclean (KAFKA-10471).
+        drop(second);
+        let third = open(&dir).await;
+        assert_eq!(third.state(), DirectoryState::Unclean);
+        assert!(!third.was_clean());
+    });
+}
+
+#[test]
+fn st_8_the_clean_marker_needs_every_log_closed() {
+    on_both_engines(|dir| async move {
+        let log_dir = open(&dir).await;
+        let test = TestLog::create(&dir, LogOptions::default()).await;
+        let withheld = log_dir.mark_clean(1, &BTreeSet::new()).await.expect("told");
+        assert_eq!(withheld, CleanMark::Withheld(vec![super::name()]));
+        assert!(!dir.join(".kafka_cleanshutdown").exists());
+        test.log.close().await.expect("closed");
+        let closed = BTreeSet::from([super::name()]);
+        assert_eq!(
+            log_dir.mark_clean(1, &closed).await.expect("told"),
+            CleanMark::Written
+        );
+    });
+}
+
+#[test]
+fn st_12_checkpoints_are_kept_and_damaged_ones_count_as_empty() {
+    on_both_engines(|dir| async move {
+        let name = PartitionName::new("a-b", 3);
+        let offsets: PartitionOffsets = [(name.clone(), Offset(17))].into_iter().collect();
+        let log_dir = open(&dir).await;
+        for checkpoint in [
+            Checkpoint::RecoveryPoint,
+            Checkpoint::LogStart,
+            Checkpoint::HighWatermark,
+        ] {
+            log_dir
+                .write_checkpoint(checkpoint, &offsets)
+                .await
+                .expect("written");
+        }
+        drop(log_dir);
+        let log_dir = open(&dir).await;
+        assert_eq!(log_dir.loaded(Checkpoint::HighWatermark), &offsets);
+        let opening = log_dir.opening(&name);
+        assert_eq!(
+            opening.recovery,
+            Recovery::AfterCrash {
+                recovery_point: Offset(17)
+            }
+        );
+        assert_eq!(opening.log_start, Some(Offset(17)));
+        drop(log_dir);
+        for checkpoint in [Checkpoint::RecoveryPoint, Checkpoint::LogStart] {
+            std::fs::write(dir.join(checkpoint.file_name()), b"\0\0\0\0").expect("written");
+        }
+        std::fs::remove_file(dir.join(Checkpoint::HighWatermark.file_name())).expect("removed");
+        let log_dir = open(&dir).await;
+        let opening = log_dir.opening(&name);
+        assert_eq!(
+            opening.recovery,
+            Recovery::AfterCrash {
+                recovery_point: Offset(0)
+            }
+        );
+        assert_eq!(opening.log_start, None);
+        assert!(log_dir.loaded(Checkpoint::HighWatermark).is_empty());
+    });
+}
+
+#[test]
+fn st_15_deleted_directories_go_and_strays_are_set_aside() {
+    on_both_engines(|dir| async move {
+        let log_dir = open(&dir).await;
+        let test = TestLog::create(&dir, LogOptions::default()).await;
+        test.fill(1).await;
+        drop(test);
+        let deleted = dir.join("gone-0.0123456789abcdef0123456789abcdef-delete");
+        std::fs::create_dir(&deleted).expect("made");
+        std::fs::write(deleted.join("00000000000000000000.log"), b"x").expect("written");
+        std::fs::create_dir(dir.join("no_partition")).expect("made");
+        let found = log_dir.partitions().await.expect("listed");
+        let stray = PartitionDir {
+            name: super::name(),
+            topic_id: Some(super::TOPIC_ID),
+        };
+        assert_eq!(found, std::slice::from_ref(&stray));
+        assert!(!deleted.exists());
+        let aside = log_dir.set_aside(&stray).await.expect("renamed");
+        assert!(aside.join("00000000000000000000.log").exists());
+        assert_eq!(log_dir.partitions().await.expect("listed"), []);
+        // A stray does not keep the directory from being clean.
+        let marked = log_dir.mark_clean(1, &BTreeSet::new()).await.expect("told");
+        assert_eq!(marked, CleanMark::Written);
+    });
+}

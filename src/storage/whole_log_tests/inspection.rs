@@ -1,0 +1,154 @@
+//! The offline inspector over what logs leave behind.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use thalweg_protocol::records::Codec;
+use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, Uuid};
+
+use super::{TestLog, batch, edit, file, log_file, on_both_engines, small_segments};
+use crate::inspect::{Finding, InspectOptions, Item, Severity, Summary, inspect};
+use crate::{Checkpoint, FormatPolicy, LogDir, OpenPolicy, PartitionOffsets};
+
+async fn look(path: &Path) -> (Summary, Vec<Finding>) {
+    let options = InspectOptions {
+        verify: true,
+        records: true,
+    };
+    let mut findings = Vec::new();
+    let mut records = 0;
+    let summary = inspect(path, options, &mut |item| {
+        match item {
+            Item::Finding(finding) => findings.push(finding.clone()),
+            Item::Record { .. } => records += 1,
+            Item::File { .. }
+            | Item::Batch { .. }
+            | Item::IndexEntry { .. }
+            | Item::TimeIndexEntry { .. }
+            | Item::CheckpointEntry { .. }
+            | Item::EpochEntry { .. }
+            | Item::Property { .. } => {}
+        }
+        ControlFlow::Continue(())
+    })
+    .await
+    .expect("readable");
+    if findings
+        .iter()
+        .all(|finding| finding.severity == Severity::Note)
+    {
+        assert_eq!(records, summary.records);
+    }
+    (summary, findings)
+}
+
+async fn make(dir: &Path) {
+    let policy = OpenPolicy {
+        node_id: BrokerId(1),
+        cluster_id: None,
+        format: FormatPolicy::WhenEmpty {
+            cluster_id: ClusterId("cluster".into()),
+            directory_id: Uuid([3; 16]),
+        },
+    };
+    let log_dir = LogDir::open(dir, policy).await.expect("opened");
+    let test = TestLog::create(dir, small_segments()).await;
+    for (i, codec) in [
+        Codec::None,
+        Codec::Gzip,
+        Codec::Snappy,
+        Codec::Lz4,
+        Codec::Zstd,
+    ]
+    .iter()
+    .cycle()
+    .take(60)
+    .enumerate()
+    {
+        let i = i as i64;
+        let timestamps = [i * 7 % 50 + i, i * 11 % 50 + i, i];
+        test.log
+            .append(batch(Offset(i * 3), LeaderEpoch(0), &timestamps, *codec));
+        test.settle().await;
+    }
+    test.log.close().await.expect("closed");
+    let offsets: PartitionOffsets = [(super::name(), Offset(180))].into_iter().collect();
+    log_dir
+        .write_checkpoint(Checkpoint::RecoveryPoint, &offsets)
+        .await
+        .expect("written");
+}
+
+#[test]
+fn a_sound_directory_has_nothing_to_say() {
+    on_both_engines(|dir| async move {
+        make(&dir).await;
+        let (summary, findings) = look(&dir).await;
+        assert_eq!(findings, []);
+        assert_eq!(
+            (summary.batches, summary.records, summary.damages),
+            (60, 180, 0)
+        );
+        assert!(summary.entries > 10);
+        let (one, _) = look(&log_file(&dir, 0)).await;
+        assert!(one.batches > 1 && one.batches < 60);
+        let mut stop = |_: Item<'_>| ControlFlow::Break(());
+        let stopped = inspect(&dir, InspectOptions::default(), &mut stop).await;
+        assert_eq!(stopped.expect("readable").files, 1);
+    });
+}
+
+#[test]
+fn damage_is_found_where_it_is() {
+    on_both_engines(|dir| async move {
+        make(&dir).await;
+        edit(&log_file(&dir, 0), |bytes| {
+            bytes[100] ^= 1;
+            bytes.truncate(bytes.len() - 1);
+        });
+        let (_, findings) = look(&log_file(&dir, 0)).await;
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].severity, Severity::Damage);
+        assert_eq!(findings[0].path, log_file(&dir, 0));
+        edit(&file(&dir, 0, "index"), |bytes| bytes[7] ^= 1);
+        let (summary, findings) = look(&file(&dir, 0, "index")).await;
+        assert_eq!(findings[0].position, Some(0), "{findings:?}");
+        assert!(summary.damages >= 1);
+        edit(&file(&dir, 0, "timeindex"), |bytes| {
+            bytes.pop();
+        });
+        let (_, findings) = look(&file(&dir, 0, "timeindex")).await;
+        assert!(
+            findings[0].text.contains("not whole entries"),
+            "{findings:?}"
+        );
+        for name in [
+            "recovery-point-offset-checkpoint",
+            "meta.properties",
+            "t-0/partition.metadata",
+        ] {
+            edit(&dir.join(name), |bytes| bytes.truncate(3));
+            let (summary, _) = look(&dir.join(name)).await;
+            assert_eq!(summary.damages, 1, "{name}");
+        }
+    });
+}
+
+#[test]
+fn no_bytes_make_the_inspector_panic() {
+    on_both_engines(|dir| async move {
+        make(&dir).await;
+        let mut dice = super::Dice::new(5);
+        for _ in 0..150 {
+            for suffix in ["log", "index", "timeindex"] {
+                edit(&file(&dir, 0, suffix), |bytes| {
+                    if !bytes.is_empty() {
+                        let at = dice.below(bytes.len() as u64) as usize;
+                        bytes[at] = dice.below(256) as u8;
+                    }
+                });
+            }
+            look(&dir).await;
+        }
+    });
+}

@@ -1,0 +1,98 @@
+//! A full disk (R9, ST-20), on a small tmpfs. Needs the right to mount; where that is missing the
+//! test says so and checks nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{TestLog, log_file, on_both_engines};
+use crate::{AppendError, LogEvent, LogOptions, Recovery};
+use thalweg_types::Offset;
+
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Option<SmallDisk> {
+        std::fs::create_dir(at).ok()?;
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+            .arg(at)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then(|| SmallDisk(at.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+#[test]
+fn st_20_a_full_disk_refuses_appends_and_serves_on_once_there_is_room() {
+    on_both_engines(|dir| async move {
+        let Some(disk) = SmallDisk::mount(&dir.join("disk")) else {
+            eprintln!("skipped: mounting a tmpfs is not allowed here");
+            return;
+        };
+        let dir = disk.0.clone();
+        let options = LogOptions {
+            segment_bytes: 16_000,
+            ..LogOptions::default()
+        };
+        let test = TestLog::create(&dir, options.clone()).await;
+        let ballast = dir.join("ballast");
+        std::fs::write(&ballast, vec![1; 20_000]).expect("written");
+        let mut refused = 0;
+        while refused == 0 {
+            test.append(20);
+            test.settle().await;
+            for event in test.events.borrow_mut().drain(..) {
+                match event {
+                    LogEvent::Written { .. } => {}
+                    LogEvent::Failed { from, error } => {
+                        assert!(matches!(error, AppendError::NoRoom(_)), "{error}");
+                        assert!(!error.is_final());
+                        assert_eq!(from, test.log.written_end());
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(test.log.assigned_end(), test.log.written_end());
+        let end = test.log.written_end();
+        assert!(end > Offset(0));
+        // What is there is still read, and the file ends with its last whole batch.
+        let all = test.read_all().await;
+        let sizes: u64 = test
+            .log
+            .inner
+            .state
+            .borrow()
+            .segments
+            .iter()
+            .map(|s| s.size.get())
+            .sum();
+        assert_eq!(sizes, all.len() as u64);
+        let active = test.log.inner.state.borrow().active().base.0;
+        let length = std::fs::metadata(log_file(&dir, active))
+            .expect("a file")
+            .len();
+        assert_eq!(length, test.log.inner.state.borrow().active().size.get());
+        // With room again it goes on, without a hole and without a restart.
+        std::fs::remove_file(&ballast).expect("removed");
+        test.append(20);
+        test.settle().await;
+        assert_eq!(test.log.written_end(), end.plus(20));
+        let all = test.read_all().await;
+        drop(test);
+        let recovery = Recovery::AfterCrash {
+            recovery_point: Offset(0),
+        };
+        let (test, report) = TestLog::open(&dir, options, recovery)
+            .await
+            .expect("opened");
+        assert_eq!(report.cut, None);
+        assert_eq!(test.read_all().await, all);
+    });
+}
