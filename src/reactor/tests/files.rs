@@ -7,10 +7,12 @@ use std::path::Path;
 use bytes::{Bytes, BytesMut};
 use common::on_both_engines;
 use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_reactor::stats;
+use thalweg_reactor::{stats, task};
 
 async fn fresh(dir: &Path) -> File {
-    fs::open(&dir.join("data"), OpenMode::CreateNew).await.unwrap()
+    fs::open(&dir.join("data"), OpenMode::CreateNew)
+        .await
+        .unwrap()
 }
 
 #[test]
@@ -45,11 +47,147 @@ fn a_read_is_short_only_at_the_end() {
             fs::write_at(&file, vec![content.clone()], 0).await.unwrap();
             assert_eq!(fs::read_at(&file, 0, 1_000_000).await.unwrap(), content);
             assert_eq!(fs::read_at(&file, 299_999, 5).await.unwrap(), &content[..1]);
-            assert_eq!(fs::read_at(&file, 300_000, 5).await.unwrap(), BytesMut::new());
+            assert_eq!(
+                fs::read_at(&file, 300_000, 5).await.unwrap(),
+                BytesMut::new()
+            );
             assert_eq!(fs::read_at(&file, 0, 0).await.unwrap(), BytesMut::new());
             let mut buf = [0; 16];
             assert_eq!(fs::read_cached(&file, 299_990, &mut buf).unwrap(), Some(10));
             assert_eq!(buf[..10], content[..10]);
         });
+    });
+}
+
+#[test]
+fn errors_name_operation_path_and_offset() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let path = dir.path().join("data");
+            let error = fs::open(&path, OpenMode::Read).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+            assert_eq!(fs::os_error(&error), Some(2));
+            drop(fresh(dir.path()).await);
+            let file = fs::open(&path, OpenMode::Read).await.unwrap();
+            let error = fs::write_at(&file, vec![Bytes::from_static(b"x")], 77)
+                .await
+                .unwrap_err();
+            let text = error.to_string();
+            let path = path.display().to_string();
+            assert!(
+                text.contains("write") && text.contains(&path) && text.contains("77"),
+                "{text}"
+            );
+            assert_eq!(fs::os_error(&error), Some(9));
+        });
+    });
+}
+
+#[test]
+fn writes_side_by_side_and_dropped_ones_all_reach_the_file() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let file = fresh(dir.path()).await;
+            let tasks: Vec<_> = (0..500u64)
+                .map(|n| {
+                    let file = file.clone();
+                    task::spawn(async move {
+                        let bytes = Bytes::from(vec![n as u8; 1_000]);
+                        fs::write_at(&file, vec![bytes], n * 1_000).await.unwrap();
+                    })
+                })
+                .collect();
+            // All have begun; every third loses its future now.
+            task::yield_now().await;
+            for (n, task) in tasks.into_iter().enumerate() {
+                if n % 3 == 0 {
+                    task.abort();
+                }
+                task.await;
+            }
+        });
+        // `block_on` waits for what the aborted tasks began.
+        let content = std::fs::read(dir.path().join("data")).unwrap();
+        let want: Vec<u8> = (0..500u64).flat_map(|n| [n as u8; 1_000]).collect();
+        assert!(content == want);
+    });
+}
+
+#[test]
+fn names_and_sizes() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let sub = dir.path().join("a").join("b");
+            fs::create_dir_all(&sub).await.unwrap();
+            assert!(fs::create_dir(&sub).await.is_err());
+            let (one, two) = (sub.join("one"), sub.join("two"));
+            let file = fs::open(&one, OpenMode::CreateNew).await.unwrap();
+            assert!(fs::open(&one, OpenMode::CreateNew).await.is_err());
+            fs::allocate(&file, 0, 1 << 16).await.unwrap();
+            assert_eq!(fs::len(&file).await.unwrap(), 0);
+            fs::truncate(&file, 100).await.unwrap();
+            fs::sync_all(&file).await.unwrap();
+            fs::rename(&one, &two).await.unwrap();
+            fs::sync_dir(&sub).await.unwrap();
+            let listed = fs::list_dir(&sub).await.unwrap();
+            assert_eq!(listed.len(), 1);
+            assert_eq!(
+                (listed[0].name.to_str(), listed[0].meta.len),
+                (Some("two"), 100)
+            );
+            assert!(listed[0].meta.modified_ms > 0 && !listed[0].meta.is_dir);
+            assert!(fs::metadata(&sub).await.unwrap().is_dir);
+            drop(fs::open(&two, OpenMode::Create).await.unwrap());
+            assert_eq!(fs::metadata(&two).await.unwrap().len, 100);
+            drop(fs::open(&two, OpenMode::CreateEmpty).await.unwrap());
+            assert_eq!(fs::metadata(&two).await.unwrap().len, 0);
+            fs::unlink(&two).await.unwrap();
+            assert!(!fs::exists(&two).await.unwrap());
+            // The handle outlives the name.
+            fs::write_at(&file, vec![Bytes::from_static(b"still here")], 0)
+                .await
+                .unwrap();
+            fs::sync_data(&file).await.unwrap();
+            fs::remove_dir_all(&dir.path().join("a")).await.unwrap();
+            assert!(!fs::exists(&sub).await.unwrap());
+        });
+    });
+}
+
+#[test]
+fn a_file_is_replaced_whole() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let path = dir.path().join("checkpoint");
+            for text in ["first", "second, longer"] {
+                fs::write_file_atomically(&path, Bytes::from_static(text.as_bytes()))
+                    .await
+                    .unwrap();
+                assert_eq!(fs::read_file(&path, 100).await.unwrap(), text);
+            }
+            assert_eq!(fs::list_dir(dir.path()).await.unwrap().len(), 1);
+            let error = fs::read_file(&path, 5).await.unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
+        });
+    });
+}
+
+#[test]
+fn files_work_without_a_runtime_of_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    tokio.block_on(async {
+        let file = fresh(dir.path()).await;
+        fs::write_at(&file, vec![Bytes::from_static(b"abc")], 0)
+            .await
+            .unwrap();
+        fs::sync_data(&file).await.unwrap();
+        assert_eq!(fs::read_at(&file, 1, 10).await.unwrap(), "bc");
     });
 }

@@ -4,7 +4,11 @@
 use thalweg_reactor::{EngineChoice, EngineKind, Runtime, RuntimeOptions};
 
 pub fn runtime(engine: EngineChoice) -> Runtime {
-    let options = RuntimeOptions { engine, ring_entries: 64, ..RuntimeOptions::default() };
+    let options = RuntimeOptions {
+        engine,
+        ring_entries: 64,
+        ..RuntimeOptions::default()
+    };
     Runtime::new(options).expect("this machine allows io_uring")
 }
 
