@@ -140,7 +140,8 @@ async fn run(setup: ShardSetup, engine: Engine) {
         Rc::clone(&net),
         setup.connections,
     ));
-    let life = Lifecycle { shard, net, log_options: LogOptions::default() };
+    let log_options = LogOptions { metrics: Rc::clone(&shard.metrics), ..LogOptions::default() };
+    let life = Lifecycle { shard, net, log_options };
     let mut commands = setup.commands;
     while let Some(command) = commands.recv().await {
         match command {
@@ -304,6 +305,6 @@ fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
         segment_jitter_ms: config.segment_jitter_ms(),
         index_interval_bytes: config.index_interval_bytes(),
         segment_index_bytes: config.segment_index_bytes(),
-        cache: shared.cache.clone(),
+        ..shared.clone()
     }
 }

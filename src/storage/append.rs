@@ -8,6 +8,7 @@
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, File};
@@ -200,6 +201,7 @@ impl Inner {
             total,
             batches,
         } = job;
+        let began = time::now();
         let written = match fs::write_at(&file, bytes, position).await {
             Ok(written) if written == total => Ok(()),
             Ok(written) => Err(io::Error::new(
@@ -210,6 +212,7 @@ impl Inner {
         };
         self.state.borrow_mut().pending_bytes -= total as usize;
         let Err(error) = written else {
+            self.count_write(time::now() - began, batches.len(), total);
             self.on_written(&segment, &batches);
             return;
         };
@@ -221,6 +224,15 @@ impl Inner {
             }
         }
         self.fail(&error);
+    }
+
+    fn count_write(&self, took: Duration, batches: usize, bytes: u64) {
+        let metrics = Rc::clone(&self.state.borrow().options.metrics);
+        let mut metrics = metrics.borrow_mut();
+        metrics.record(thalweg_metrics::Stage::AppendWrite, took);
+        metrics.counters.append_writes += 1;
+        metrics.counters.append_batches += batches as u64;
+        metrics.counters.append_bytes += bytes;
     }
 
     fn on_written(&self, segment: &Rc<Segment>, batches: &[(BatchMark, Offset)]) {

@@ -94,6 +94,8 @@ impl Log {
                 let path = segment.path();
                 self.or_offline("fdatasync", &path, fs::sync_data(&warm.file).await)?;
                 segment.synced.set(size);
+                let state = self.inner.state.borrow();
+                state.options.metrics.borrow_mut().counters.flushes += 1;
             }
             if segment.base < plan.active && !segment.indexes_saved.get() {
                 self.save_indexes(segment).await?;

@@ -1,7 +1,10 @@
 //! What a log is told about itself from outside: its topic's properties and how it was stopped.
 
+use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
+use thalweg_metrics::CoreMetrics;
 use thalweg_types::Offset;
 
 use crate::cache::SegmentCache;
@@ -24,6 +27,8 @@ pub struct LogOptions {
     pub segment_index_bytes: u32,
     /// Closed segments in memory; give the logs of one shard clones of one cache.
     pub cache: SegmentCache,
+    /// Where writes, rolls and flushes are counted; the logs of one shard share it.
+    pub metrics: Rc<RefCell<CoreMetrics>>,
 }
 
 impl Default for LogOptions {
@@ -36,6 +41,7 @@ impl Default for LogOptions {
             index_interval_bytes: 4 * 1024,
             segment_index_bytes: 10 * 1024 * 1024,
             cache: SegmentCache::new(),
+            metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
         }
     }
 }

@@ -78,6 +78,7 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
         fs::unlink(&old.path()).await?;
     } else {
         cache.add(&old);
+        inner.state.borrow().options.metrics.borrow_mut().counters.segments_rolled += 1;
         let log = Log {
             inner: Rc::clone(inner),
         };

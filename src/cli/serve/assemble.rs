@@ -258,11 +258,15 @@ impl Shards {
         let sockets = self.sockets.clone();
         task::spawn(async move {
             let metrics = RefCell::new(CoreMetrics::new(0, 1));
+            let mut turn = 0;
             let error = acceptor
                 .run(&metrics, async |incoming: Incoming| {
-                    let least = (0..connections.len())
+                    // Among equals the next in turn, so that short connections spread too.
+                    turn = (turn + 1) % connections.len();
+                    let least = (turn..connections.len())
+                        .chain(0..turn)
                         .min_by_key(|shard| connections[*shard].load(Ordering::Relaxed))
-                        .unwrap_or(0);
+                        .unwrap_or(turn);
                     connections[least].fetch_add(1, Ordering::Relaxed);
                     // Refused only while stopping; the socket closes with the message.
                     let _ = sockets[least].send(incoming).await;

@@ -26,6 +26,9 @@ fn special_since(timestamp: i64) -> Option<i16> {
     }
 }
 
+/// First version whose answer carries the leader epoch (KIP-320).
+const VERSION_LEADER_EPOCH: i16 = 4;
+
 /// Answers when every owner has looked.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
@@ -73,7 +76,7 @@ pub(crate) async fn answer(
     }
     for (slots, answer) in answers {
         match answer.await {
-            Some(found) => found.into_iter().for_each(|found| fill(&mut rows, found)),
+            Some(found) => found.into_iter().for_each(|found| fill(&mut rows, found, version)),
             None => {
                 for slot in slots {
                     rows[slot].error_code = ErrorCode::NotLeaderOrFollower.code();
@@ -93,13 +96,15 @@ pub(crate) async fn answer(
     ListOffsetsResponse { topics, ..Default::default() }
 }
 
-fn fill(rows: &mut [ListOffsetsPartitionResponse], found: OffsetFound) {
+fn fill(rows: &mut [ListOffsetsPartitionResponse], found: OffsetFound, version: i16) {
     let row = &mut rows[found.slot];
     match found.result {
         Ok((offset, timestamp, epoch)) => {
             row.offset = offset.0;
             row.timestamp = timestamp.0;
-            row.leader_epoch = epoch.0;
+            if version >= VERSION_LEADER_EPOCH {
+                row.leader_epoch = epoch.0;
+            }
         }
         Err(error) => row.error_code = error.code(),
     }
