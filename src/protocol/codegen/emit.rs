@@ -102,6 +102,7 @@ fn struct_doc(message: &Message, s: &Struct) -> String {
 fn field_doc(s: &Struct, f: &Field) -> String {
     let mut doc = match s.versions == f.versions {
         true => String::from("In all versions"),
+        false if f.versions.low == f.versions.high => format!("Version {}", f.versions.low),
         false => format!("Versions {}", shown(f.versions)),
     };
     if let Some(tag) = f.tag {
