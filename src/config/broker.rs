@@ -188,10 +188,11 @@ impl BrokerConfig {
     /// The first of `log.dirs`, else `log.dir`.
     #[must_use]
     pub fn log_dir(&self) -> Option<&str> {
-        match self.value("log.dirs") {
-            Some(Value::List(items)) if !items.is_empty() => items.first().map(String::as_str),
-            _other => self.text("log.dir"),
-        }
+        let first = |key| match self.value(key) {
+            Some(Value::List(items)) => items.first().map(String::as_str),
+            _other => None,
+        };
+        first("log.dirs").or_else(|| first("log.dir"))
     }
 
     /// `thalweg.cluster.id`.

@@ -135,7 +135,7 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     ),
     Property::broker_unset(
         "log.dir",
-        Kind::Text,
+        Kind::List(Items::Any),
         "Directory of the data when `log.dirs` is not set.",
     )
     .active(),
@@ -162,9 +162,10 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "60000",
         "How often the recovery points are written to their checkpoint.",
     ),
-    Property::broker_unset(
+    Property::broker(
         "log.flush.scheduler.interval.ms",
         NATURAL_LONG,
+        "9223372036854775807",
         "Default of the topic property `flush.ms` when `log.flush.interval.ms` is not set.",
     ),
     Property::broker(
