@@ -1,5 +1,7 @@
 //! A lack of file descriptors. Alone in its process, whose limit it lowers.
 
+#![allow(clippy::unwrap_used, reason = "a test may end where it fails")]
+
 mod common;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -1,5 +1,7 @@
 //! Runtimes, tasks, time, and the ways between threads.
 
+#![allow(clippy::unwrap_used, reason = "a test may end where it fails")]
+
 mod common;
 
 use std::cell::Cell;

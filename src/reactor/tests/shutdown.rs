@@ -1,15 +1,17 @@
 //! Buffers and handles under an abrupt end of the runtime.
 
+#![allow(clippy::unwrap_used, reason = "a test may end where it fails")]
+
 mod common;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use common::on_both_engines;
 use thalweg_reactor::fs::{self, OpenMode};
-use thalweg_reactor::{Runtime, task};
+use thalweg_reactor::{Runtime, stats, task};
 
 /// A buffer that goes bad the moment it is freed: had the kernel still to read from it, the file
 /// would show it.
@@ -33,6 +35,13 @@ impl Drop for Canary {
 
 const WRITES: usize = 200;
 const BYTES: usize = 64 * 1024;
+
+/// Waits until the kernel or a worker has been asked for every write; few are over by then.
+async fn all_begun() {
+    while stats::read().ops_started < WRITES as u64 {
+        task::yield_now().await;
+    }
+}
 
 /// What ends a runtime with writes in flight.
 enum End {
@@ -62,9 +71,9 @@ fn end_with_writes_in_flight(runtime: &Runtime, end: End) {
                 });
             }
             drop(file);
-            task::yield_now().await;
+            all_begun().await;
             match end {
-                End::Panic => panic!("an abrupt end, as the test wants it"),
+                End::Panic => resume_unwind(Box::new("an abrupt end, as the test wants it")),
                 End::Return => {}
             }
         });
@@ -117,8 +126,8 @@ fn dropping_the_runtime_waits_for_writes_of_dropped_tasks() {
                         let _ = fs::write_at(&file, vec![buf], (n * BYTES) as u64).await;
                     });
                 }
-                task::yield_now().await;
-                panic!("an abrupt end, as the test wants it");
+                all_begun().await;
+                resume_unwind(Box::new("an abrupt end, as the test wants it"));
             });
         });
         // The unwinding drops the runtime, then the thread ends.

@@ -1,5 +1,7 @@
 //! Sockets: growth of buffers, whole sends, sendfile, hand-over between threads.
 
+#![allow(clippy::unwrap_used, reason = "a test may end where it fails")]
+
 mod common;
 
 use std::cell::Cell;
