@@ -391,7 +391,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::{
-        Arguments, CoreList, MetricsListen, Position, parse_cores, parse_metrics_listen, parse_position,
+        Arguments, CoreList, MetricsListen, Position, parse_cores, parse_metrics_listen,
+        parse_position,
     };
 
     #[test]

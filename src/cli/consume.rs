@@ -30,16 +30,26 @@ pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     };
     let on_out_of_range = match args.from {
         Position::Offset(_) => OnOutOfRange::Fail,
-        Position::Earliest | Position::Latest | Position::Timestamp(_) => OnOutOfRange::Reset(reset),
+        Position::Earliest | Position::Latest | Position::Timestamp(_) => {
+            OnOutOfRange::Reset(reset)
+        }
     };
-    let options = ConsumerOptions { on_out_of_range, ..ConsumerOptions::default() };
+    let options = ConsumerOptions {
+        on_out_of_range,
+        ..ConsumerOptions::default()
+    };
     let mut consumer = Consumer::new(cluster, options);
     for partition in &partitions {
         consumer.assign(&args.topic, *partition, args.from)?;
     }
     let out = io::BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock());
     let left = args.max_messages.unwrap_or(u64::MAX);
-    let mut printer = Printer { out, format, left, ends };
+    let mut printer = Printer {
+        out,
+        format,
+        left,
+        ends,
+    };
     printer.run(&mut consumer, &args.topic, &partitions)
 }
 
@@ -50,7 +60,11 @@ fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i3
         let text = format!("topic {} has no partition {missing}", args.topic);
         return Err(Failure::new(Exit::NotFound, text));
     }
-    Ok(if args.partitions.is_empty() { known } else { args.partitions.clone() })
+    Ok(if args.partitions.is_empty() {
+        known
+    } else {
+        args.partitions.clone()
+    })
 }
 
 fn ends_of(
@@ -59,7 +73,10 @@ fn ends_of(
     partitions: &[i32],
 ) -> Result<BTreeMap<i32, i64>, Failure> {
     let found = cluster.offsets(topic, partitions, OffsetSpec::Latest)?;
-    Ok(found.into_iter().map(|(p, f)| (p, f.offset.unwrap_or(0))).collect())
+    Ok(found
+        .into_iter()
+        .map(|(p, f)| (p, f.offset.unwrap_or(0)))
+        .collect())
 }
 
 /// Why printing stopped inside an answer.
@@ -111,10 +128,14 @@ impl Printer {
 
     /// Partitions that have come to their end are not read any further.
     fn drop_ended(&mut self, consumer: &mut Consumer, topic: &str, partitions: &[i32]) {
-        let Some(ends) = self.ends.as_mut() else { return };
+        let Some(ends) = self.ends.as_mut() else {
+            return;
+        };
         for partition in partitions {
             let position = consumer.position(topic, *partition);
-            let ended = ends.get(partition).is_some_and(|end| position.is_none_or(|p| p >= *end));
+            let ended = ends
+                .get(partition)
+                .is_some_and(|end| position.is_none_or(|p| p >= *end));
             if ended {
                 ends.remove(partition);
                 consumer.unassign(topic, *partition);

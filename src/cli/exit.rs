@@ -68,7 +68,10 @@ impl From<ClientError> for Failure {
 /// Opens the cluster that the flags name. Whatever keeps it from answering means "not reachable".
 pub(crate) fn connect(args: &BrokerArgs) -> Result<Cluster, Failure> {
     let retry_for = Duration::from_secs(args.timeout.into());
-    let options = ClusterOptions { retry_for, ..ClusterOptions::default() };
+    let options = ClusterOptions {
+        retry_for,
+        ..ClusterOptions::default()
+    };
     Cluster::connect(&args.bootstrap_server, options)
         .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
 }

@@ -30,18 +30,25 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     })
     .map_err(|e| Failure::new(Exit::Failed, format!("cannot start a runtime: {e}")))?;
     let out = BufWriter::new(io::stdout().lock());
-    let mut printer = Printer { args, out, in_metadata: false, failure: None };
+    let mut printer = Printer {
+        args,
+        out,
+        in_metadata: false,
+        failure: None,
+    };
     let mut total = Summary::default();
     for path in &args.paths {
         let has_metadata = is_metadata(path) || path.join(METADATA_DIR).is_dir();
-        let options =
-            InspectOptions { verify: args.verify, records: args.records || has_metadata };
+        let options = InspectOptions {
+            verify: args.verify,
+            records: args.records || has_metadata,
+        };
         let mut visit = |item: Item<'_>| printer.visit(item);
         let outcome = runtime.block_on(inspect(path, options, &mut visit));
         if let Some(error) = printer.failure.take() {
             return Err(error.into());
         }
-        let summary = outcome.map_err(|e| unreadable(path, &e))?;
+        let summary = outcome.map_err(|e| unreadable(&e))?;
         add(&mut total, &summary);
     }
     printer.summary(&total)?;
@@ -53,12 +60,12 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     }
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn unreadable(error: &io::Error) -> Failure {
     let exit = match error.kind() {
         io::ErrorKind::NotFound => Exit::NotFound,
         _ => Exit::Failed,
     };
-    Failure::new(exit, format!("cannot read {}: {error}", path.display()))
+    Failure::new(exit, format!("cannot inspect: {error}"))
 }
 
 fn is_metadata(path: &Path) -> bool {
@@ -125,8 +132,14 @@ impl Printer<'_> {
             Item::EpochEntry { epoch, start } => format!("  epoch {epoch} from offset {start}"),
             Item::Property { key, value } => format!("  {key}={value}"),
             Item::Finding(finding) => {
-                let place = finding.position.map_or_else(String::new, |p| format!(" at {p}"));
-                format!("  {}{place}: {}", severity_name(finding.severity), finding.text)
+                let place = finding
+                    .position
+                    .map_or_else(String::new, |p| format!(" at {p}"));
+                format!(
+                    "  {}{place}: {}",
+                    severity_name(finding.severity),
+                    finding.text
+                )
             }
         }
     }
@@ -142,9 +155,19 @@ impl Printer<'_> {
             };
             return text;
         }
-        let _ = write!(text, " key {} value {}", shown(record.key), shown(record.value));
+        let _ = write!(
+            text,
+            " key {} value {}",
+            shown(record.key),
+            shown(record.value)
+        );
         for h in record.headers.iter() {
-            let _ = write!(text, " {}={}", String::from_utf8_lossy(h.key), shown(h.value));
+            let _ = write!(
+                text,
+                " {}={}",
+                String::from_utf8_lossy(h.key),
+                shown(h.value)
+            );
         }
         text
     }
@@ -188,7 +211,9 @@ impl Printer<'_> {
         });
         if self.in_metadata && !header.is_control() {
             line["metadata"] = match record.value.map(MetadataRecord::decode) {
-                Some(Ok(decoded)) => json!({"name": decoded.name(), "text": format!("{decoded:?}")}),
+                Some(Ok(decoded)) => {
+                    json!({"name": decoded.name(), "text": format!("{decoded:?}")})
+                }
                 Some(Err(error)) => json!({"error": error.to_string()}),
                 None => Value::Null,
             };
@@ -216,7 +241,11 @@ impl Printer<'_> {
             s.batch_bytes,
             s.entries,
             s.damages,
-            if self.args.verify { "" } else { " (checksums and indexes not checked: --verify)" }
+            if self.args.verify {
+                ""
+            } else {
+                " (checksums and indexes not checked: --verify)"
+            }
         )
     }
 }
@@ -258,7 +287,11 @@ fn batch_text(position: u64, header: &BatchHeader) -> String {
         header.max_timestamp
     );
     if let Some(p) = header.producer() {
-        let _ = write!(text, " producer {} epoch {} sequence {}", p.id, p.epoch, p.base_sequence);
+        let _ = write!(
+            text,
+            " producer {} epoch {} sequence {}",
+            p.id, p.epoch, p.base_sequence
+        );
     }
     if header.is_transactional() {
         text.push_str(" transactional");
@@ -284,7 +317,9 @@ fn batch_json(position: u64, header: &BatchHeader) -> Value {
 
 /// Bytes for people: text as it is, other bytes escaped, long ones cut.
 fn shown(bytes: Option<&[u8]>) -> String {
-    let Some(bytes) = bytes else { return "null".to_owned() };
+    let Some(bytes) = bytes else {
+        return "null".to_owned();
+    };
     let cut = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
     let dots = if cut.len() < bytes.len() { "..." } else { "" };
     format!("\"{}\"{dots}", cut.escape_ascii())

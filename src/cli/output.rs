@@ -14,12 +14,18 @@ pub(crate) enum Align {
 /// Prints rows under headings, each column as wide as its widest cell.
 pub(crate) fn table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> io::Result<()> {
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count());
+        let cells = rows
+            .iter()
+            .filter_map(|r| r.get(column))
+            .map(|c| c.chars().count());
         cells.chain([headings[column].0.len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..headings.len()).map(width).collect();
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let names: Vec<String> = headings.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let names: Vec<String> = headings
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
     for row in std::iter::once(&names).chain(rows) {
         let mut line = String::new();
         for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(headings) {

@@ -96,8 +96,9 @@ impl Lines<'_> {
         loop {
             match chunks.recv_timeout(LINGER) {
                 Ok(chunk) => {
-                    let chunk = chunk
-                        .map_err(|e| Failure::new(Exit::Failed, format!("cannot read stdin: {e}")))?;
+                    let chunk = chunk.map_err(|e| {
+                        Failure::new(Exit::Failed, format!("cannot read stdin: {e}"))
+                    })?;
                     self.take_chunk(&chunk)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -174,7 +175,8 @@ impl Lines<'_> {
 
     fn confirm(&mut self) {
         for delivery in self.producer.take_deliveries() {
-            self.progress.add(delivery.records.into(), delivery.bytes as u64);
+            self.progress
+                .add(delivery.records.into(), delivery.bytes as u64);
         }
     }
 }

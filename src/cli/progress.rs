@@ -52,6 +52,10 @@ impl Progress {
         let seconds = self.started.elapsed().as_secs_f64().max(1e-6);
         let mb = self.bytes as f64 / 1e6;
         let rate = self.records as f64 / seconds;
-        format!("{} records, {mb:.1} MB, {rate:.0} records/s, {:.1} MB/s", self.records, mb / seconds)
+        format!(
+            "{} records, {mb:.1} MB, {rate:.0} records/s, {:.1} MB/s",
+            self.records,
+            mb / seconds
+        )
     }
 }

@@ -16,8 +16,11 @@ use crate::args::ServeArgs;
 /// When the broker can not start, or ends by a failure.
 pub fn run(args: ServeArgs) -> anyhow::Result<()> {
     logging::start(&args)?;
-    let settings: Vec<String> =
-        args.properties.iter().map(|p| format!("{}={}", p.key, p.value)).collect();
+    let settings: Vec<String> = args
+        .properties
+        .iter()
+        .map(|p| format!("{}={}", p.key, p.value))
+        .collect();
     let loaded = BrokerConfig::from_settings(settings.iter().map(String::as_str))?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

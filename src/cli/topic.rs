@@ -36,7 +36,11 @@ fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
         name: args.name.clone(),
         partitions: args.partitions,
         replication_factor: args.replication_factor,
-        configs: args.configs.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
+        configs: args
+            .configs
+            .iter()
+            .map(|p| (p.key.clone(), p.value.clone()))
+            .collect(),
     });
     let name = args.name.clone();
     let line = match outcome.map_err(Failure::from) {
@@ -47,9 +51,13 @@ fn create(args: &TopicCreateArgs) -> Result<(), Failure> {
             replication_factor: (topic.replication_factor >= 0).then_some(topic.replication_factor),
             created: true,
         },
-        Err(failure) if failure.exit == Exit::AlreadyExists && args.if_not_exists => {
-            CreatedLine { name, id: None, partitions: None, replication_factor: None, created: false }
-        }
+        Err(failure) if failure.exit == Exit::AlreadyExists && args.if_not_exists => CreatedLine {
+            name,
+            id: None,
+            partitions: None,
+            replication_factor: None,
+            created: false,
+        },
         Err(failure) => return Err(failure),
     };
     if args.json {
@@ -97,9 +105,17 @@ fn list(args: &TopicListArgs) -> Result<(), Failure> {
         ("ID", Align::Left),
     ];
     let row = |t: &TopicLine| {
-        vec![t.name.clone(), t.partitions.to_string(), t.replication_factor.to_string(), t.id.clone()]
+        vec![
+            t.name.clone(),
+            t.partitions.to_string(),
+            t.replication_factor.to_string(),
+            t.id.clone(),
+        ]
     };
-    Ok(output::table(&headings, &lines.iter().map(row).collect::<Vec<_>>())?)
+    Ok(output::table(
+        &headings,
+        &lines.iter().map(row).collect::<Vec<_>>(),
+    )?)
 }
 
 #[derive(Serialize)]
@@ -130,12 +146,18 @@ fn describe(args: &TopicDescribeArgs) -> Result<(), Failure> {
     let topics = cluster.list_topics()?;
     let known = |name: &String| topics.iter().any(|t| t.name == *name);
     if let Some(missing) = args.names.iter().find(|name| !known(name)) {
-        return Err(Failure::new(Exit::NotFound, format!("topic {missing} does not exist")));
+        return Err(Failure::new(
+            Exit::NotFound,
+            format!("topic {missing} does not exist"),
+        ));
     }
     let mut described = Vec::new();
     for topic in &topics {
-        let wanted =
-            if args.names.is_empty() { !topic.is_internal } else { args.names.contains(&topic.name) };
+        let wanted = if args.names.is_empty() {
+            !topic.is_internal
+        } else {
+            args.names.contains(&topic.name)
+        };
         if wanted {
             described.push(describe_one(&mut cluster, topic)?);
         }
@@ -153,13 +175,26 @@ fn describe(args: &TopicDescribeArgs) -> Result<(), Failure> {
 }
 
 fn describe_one(cluster: &mut Cluster, topic: &Topic) -> Result<TopicDescription, Failure> {
-    let led: Vec<i32> =
-        topic.partitions.iter().filter(|p| p.leader >= 0).map(|p| p.index).collect();
+    let led: Vec<i32> = topic
+        .partitions
+        .iter()
+        .filter(|p| p.leader >= 0)
+        .map(|p| p.index)
+        .collect();
     let starts = cluster.offsets(&topic.name, &led, OffsetSpec::Earliest)?;
     let ends = cluster.offsets(&topic.name, &led, OffsetSpec::Latest)?;
-    let partitions = topic.partitions.iter().map(|p| partition_line(p, &starts, &ends)).collect();
+    let partitions = topic
+        .partitions
+        .iter()
+        .map(|p| partition_line(p, &starts, &ends))
+        .collect();
     let (name, id) = (topic.name.clone(), topic.id.to_string());
-    Ok(TopicDescription { name, id, internal: topic.is_internal, partitions })
+    Ok(TopicDescription {
+        name,
+        id,
+        internal: topic.is_internal,
+        partitions,
+    })
 }
 
 fn partition_line(
@@ -182,7 +217,10 @@ fn partition_line(
 
 fn print_description(topic: &TopicDescription) -> Result<(), Failure> {
     let count = topic.partitions.len();
-    output::line(&format!("Topic {}  id {}  partitions {count}", topic.name, topic.id))?;
+    output::line(&format!(
+        "Topic {}  id {}  partitions {count}",
+        topic.name, topic.id
+    ))?;
     let headings = [
         ("PARTITION", Align::Right),
         ("LEADER", Align::Right),
@@ -205,7 +243,10 @@ fn print_description(topic: &TopicDescription) -> Result<(), Failure> {
             or_dash(p.core),
         ]
     };
-    Ok(output::table(&headings, &topic.partitions.iter().map(row).collect::<Vec<_>>())?)
+    Ok(output::table(
+        &headings,
+        &topic.partitions.iter().map(row).collect::<Vec<_>>(),
+    )?)
 }
 
 fn or_dash<T: ToString>(value: Option<T>) -> String {
@@ -232,10 +273,21 @@ fn delete(args: &TopicDeleteArgs) -> Result<(), Failure> {
             Err(failure) => return Err(failure),
         };
         if !args.json {
-            let outcome = if deleted { "deleted topic" } else { "there is no topic" };
+            let outcome = if deleted {
+                "deleted topic"
+            } else {
+                "there is no topic"
+            };
             output::line(&format!("{outcome} {name}"))?;
         }
-        lines.push(DeletedLine { name: name.clone(), deleted });
+        lines.push(DeletedLine {
+            name: name.clone(),
+            deleted,
+        });
     }
-    if args.json { Ok(output::json(&lines)?) } else { Ok(()) }
+    if args.json {
+        Ok(output::json(&lines)?)
+    } else {
+        Ok(())
+    }
 }

@@ -43,7 +43,11 @@ impl Checkpoints {
     /// See [`LogError`]; entries in memory are gone all the same.
     pub async fn retain(&mut self, keep: impl Fn(&PartitionName) -> bool) -> Result<(), LogError> {
         let mut changed = false;
-        for map in [&mut self.recovery_points, &mut self.log_starts, &mut self.high_watermarks] {
+        for map in [
+            &mut self.recovery_points,
+            &mut self.log_starts,
+            &mut self.high_watermarks,
+        ] {
             let before = map.len();
             map.retain(|name, _| keep(name));
             changed |= map.len() < before;
@@ -67,9 +71,11 @@ impl Checkpoints {
         self.recovery_points.insert(metadata.0, metadata.1);
         for partition in stopped {
             let name = partition.name;
-            self.recovery_points.insert(name.clone(), partition.recovery_point);
+            self.recovery_points
+                .insert(name.clone(), partition.recovery_point);
             self.log_starts.insert(name.clone(), partition.log_start);
-            self.high_watermarks.insert(name.clone(), partition.high_watermark);
+            self.high_watermarks
+                .insert(name.clone(), partition.high_watermark);
             if partition.closed_well {
                 closed.insert(name);
             }

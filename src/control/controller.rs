@@ -112,7 +112,13 @@ impl Controller {
     /// # Errors
     /// See [`StartError`].
     pub async fn start(setup: ControllerSetup) -> Result<Controller, StartError> {
-        let ControllerSetup { mut log, records, start, config, .. } = setup;
+        let ControllerSetup {
+            mut log,
+            records,
+            start,
+            config,
+            ..
+        } = setup;
         let mut random = setup.random;
         let mut checkpoints = setup.checkpoints;
         let meta = checkpoints.dir().meta().clone();
@@ -146,7 +152,9 @@ impl Controller {
 
         set_strays_aside(checkpoints.dir(), &image).await?;
         let metadata = MetadataLog::partition();
-        checkpoints.retain(|name| *name == metadata || is_known(&image, name)).await?;
+        checkpoints
+            .retain(|name| *name == metadata || is_known(&image, name))
+            .await?;
         let shard_count = u16::try_from(setup.shards.len()).unwrap_or(u16::MAX);
         let view = Arc::new(ClusterView {
             placement: Placement::new(&image, local, shard_count),
@@ -157,7 +165,15 @@ impl Controller {
         });
         let shards = setup.shards;
         let facts = setup.facts;
-        let controller = Controller { log, view, checkpoints, config, shards, random, facts };
+        let controller = Controller {
+            log,
+            view,
+            checkpoints,
+            config,
+            shards,
+            random,
+            facts,
+        };
         controller.open_all().await?;
         controller.facts.set_counts(&controller.view.image);
         Ok(controller)
@@ -167,8 +183,13 @@ impl Controller {
         let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
         for topic in self.view.image.topics() {
             for (index, partition) in &topic.partitions {
-                let id = TopicPartition { topic: topic.id, partition: *index };
-                let Some(owner) = self.view.owner(id) else { continue };
+                let id = TopicPartition {
+                    topic: topic.id,
+                    partition: *index,
+                };
+                let Some(owner) = self.view.owner(id) else {
+                    continue;
+                };
                 let name = PartitionName::new(topic.name.to_string(), index.0);
                 open[usize::from(owner.0)].push(PartitionToOpen {
                     id,
@@ -182,8 +203,16 @@ impl Controller {
         for (shard, open) in open.into_iter().enumerate() {
             let (done, opened) = oneshot::channel();
             let view = Arc::clone(&self.view);
-            let command = ShardCommand::Apply { view, open, delete: Vec::new(), done };
-            self.shards[shard].send(command).await.map_err(|_| StartError::ShardGone(shard))?;
+            let command = ShardCommand::Apply {
+                view,
+                open,
+                delete: Vec::new(),
+                done,
+            };
+            self.shards[shard]
+                .send(command)
+                .await
+                .map_err(|_| StartError::ShardGone(shard))?;
             opening.push(opened);
         }
         for (shard, opened) in opening.into_iter().enumerate() {
@@ -210,19 +239,26 @@ impl Controller {
                 ControlRequest::AutoCreate { names, reply } => {
                     let _ = reply.send(self.auto_create(&names).await);
                 }
-                ControlRequest::DeleteTopics { request, version, reply } => {
+                ControlRequest::DeleteTopics {
+                    request,
+                    version,
+                    reply,
+                } => {
                     let _ = reply.send(self.delete_topics(&request, version).await);
                 }
             }
         }
         self.log.close().await?;
-        Ok(Ended { metadata_end: self.log.durable_end(), checkpoints: self.checkpoints })
+        Ok(Ended {
+            metadata_end: self.log.durable_end(),
+            checkpoints: self.checkpoints,
+        })
     }
 
     async fn create_topics(&mut self, request: &CreateTopicsRequest) -> CreateTopicsResponse {
         let view = Arc::clone(&self.view);
-        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
-            .create_topics(request);
+        let decision =
+            Decisions::new(&view.image, &self.config, &mut *self.random).create_topics(request);
         let mut answer = decision.answer;
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "topics not created");
@@ -263,7 +299,11 @@ impl Controller {
         let mut answer = decision.answer;
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "topics not deleted");
-            for row in answer.responses.iter_mut().filter(|row| row.error_code == 0) {
+            for row in answer
+                .responses
+                .iter_mut()
+                .filter(|row| row.error_code == 0)
+            {
                 row.error_code = ErrorCode::KafkaStorageError.code();
                 row.error_message = Some(NOT_DURABLE.to_owned());
             }
@@ -278,7 +318,9 @@ impl Controller {
         }
         // Applied before the append, so that records which contradict the image are never written.
         let (image, delta) = self.view.image.apply(&records)?;
-        self.log.append(&records, TimestampMs(time::unix_ms())).await?;
+        self.log
+            .append(&records, TimestampMs(time::unix_ms()))
+            .await?;
         self.publish(image, &delta).await;
         self.facts.set_counts(&self.view.image);
         Ok(())
@@ -291,7 +333,10 @@ impl Controller {
         let mut deleted = Vec::new();
         for topic in delta.topics_removed.values() {
             for index in topic.partitions.keys() {
-                let id = TopicPartition { topic: topic.id, partition: *index };
+                let id = TopicPartition {
+                    topic: topic.id,
+                    partition: *index,
+                };
                 deleted.push(PartitionName::new(topic.name.to_string(), index.0));
                 if let Some(owner) = self.view.owner(id) {
                     delete[usize::from(owner.0)].push(id);
@@ -309,8 +354,12 @@ impl Controller {
         });
         let mut open = vec![Vec::new(); self.shards.len()];
         for (id, ShardId(owner)) in placed {
-            let Some(topic) = view.image.topic_by_id(id.topic) else { continue };
-            let Some(partition) = topic.partitions.get(&id.partition) else { continue };
+            let Some(topic) = view.image.topic_by_id(id.topic) else {
+                continue;
+            };
+            let Some(partition) = topic.partitions.get(&id.partition) else {
+                continue;
+            };
             open[usize::from(owner)].push(PartitionToOpen {
                 id,
                 topic: topic.name.to_string(),
@@ -322,7 +371,12 @@ impl Controller {
         let mut applying = Vec::new();
         for (shard, (open, delete)) in open.into_iter().zip(delete).enumerate() {
             let (done, applied) = oneshot::channel();
-            let command = ShardCommand::Apply { view: Arc::clone(&view), open, delete, done };
+            let command = ShardCommand::Apply {
+                view: Arc::clone(&view),
+                open,
+                delete,
+                done,
+            };
             if self.shards[shard].send(command).await.is_ok() {
                 applying.push((shard, applied));
             }
@@ -332,16 +386,23 @@ impl Controller {
                 tracing::error!(shard, "{line}");
             }
         }
-        if let Err(error) = self.checkpoints.retain(|name| !deleted.contains(name)).await {
+        if let Err(error) = self
+            .checkpoints
+            .retain(|name| !deleted.contains(name))
+            .await
+        {
             tracing::error!(%error, "checkpoints of deleted partitions not removed");
         }
     }
 }
 
 fn is_known(image: &Image, name: &PartitionName) -> bool {
-    image
-        .topic(&name.topic)
-        .is_some_and(|topic| topic.partitions.keys().any(|index| *index == name.partition))
+    image.topic(&name.topic).is_some_and(|topic| {
+        topic
+            .partitions
+            .keys()
+            .any(|index| *index == name.partition)
+    })
 }
 
 /// Directories of partitions that the metadata does not know are kept, but out of the way: a crash
@@ -366,7 +427,12 @@ async fn set_strays_aside(dir: &LogDir, image: &Image) -> Result<(), LogError> {
 
 /// The cluster before anything is known of it: what shards begin with.
 #[must_use]
-pub fn empty_view(dir: &LogDir, config: &BrokerConfig, endpoint: &Endpoint, shards: u16) -> ClusterView {
+pub fn empty_view(
+    dir: &LogDir,
+    config: &BrokerConfig,
+    endpoint: &Endpoint,
+    shards: u16,
+) -> ClusterView {
     let image = Image::default();
     ClusterView {
         placement: Placement::new(&image, config.node_id(), shards),

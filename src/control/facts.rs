@@ -36,7 +36,10 @@ impl Facts {
     pub fn set_counts(&self, image: &Image) {
         let mut facts = self.lock();
         facts.topics = image.topics().len() as u64;
-        facts.partitions = image.topics().map(|topic| topic.partitions.len() as u64).sum();
+        facts.partitions = image
+            .topics()
+            .map(|topic| topic.partitions.len() as u64)
+            .sum();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ProcessFacts> {

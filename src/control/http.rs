@@ -60,7 +60,10 @@ async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
             cores.push(core);
         }
     }
-    let text = render_prometheus(&Snapshot { process: state.facts.get(), cores });
+    let text = render_prometheus(&Snapshot {
+        process: state.facts.get(),
+        cores,
+    });
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
@@ -88,8 +91,14 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
 async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {
     let (reply, answer) = oneshot::channel();
     let ask = async {
-        state.shards[shard].send(ShardCommand::Scrape { reply }).await.ok()?;
+        state.shards[shard]
+            .send(ShardCommand::Scrape { reply })
+            .await
+            .ok()?;
         answer.await
     };
-    tokio::time::timeout(SCRAPE_WAIT_MAX, ask).await.ok().flatten()
+    tokio::time::timeout(SCRAPE_WAIT_MAX, ask)
+        .await
+        .ok()
+        .flatten()
 }

@@ -23,11 +23,11 @@ mod readiness;
 mod requests;
 mod view;
 
+pub use checkpoints::Checkpoints;
 pub use controller::{Controller, ControllerSetup, Ended, Start, StartError, empty_view};
 pub use facts::Facts;
 pub use metadata_log::{MetadataLog, MetadataLogError};
 pub use readiness::Readiness;
-pub use checkpoints::Checkpoints;
 pub use requests::{
     AutoCreated, ControlHandle, ControlRequest, PartitionToOpen, ShardCommand, StoppedPartition,
 };

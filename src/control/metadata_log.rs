@@ -13,9 +13,7 @@ use thalweg_protocol::records::{
 };
 use thalweg_protocol::wire::{EncodeError, Encoder};
 use thalweg_reactor::fs;
-use thalweg_storage::{
-    AppendBatch, Log, LogError, LogOptions, Opening, PartitionName, ReadError,
-};
+use thalweg_storage::{AppendBatch, Log, LogError, LogOptions, Opening, PartitionName, ReadError};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, Uuid};
 
@@ -101,13 +99,19 @@ impl MetadataLog {
         let path = dir.join(name.to_string());
         let exists = fs::exists(&path)
             .await
-            .map_err(|source| MetadataLogError::Io { offset: Offset::ZERO, source })?;
+            .map_err(|source| MetadataLogError::Io {
+                offset: Offset::ZERO,
+                source,
+            })?;
         let log = if exists {
             Log::open(dir, name, options, opening, sink).await?.0
         } else {
             Log::create(dir, name, METADATA_TOPIC_ID, options, sink).await?
         };
-        let mut opened = MetadataLog { log, epoch: LeaderEpoch(0) };
+        let mut opened = MetadataLog {
+            log,
+            epoch: LeaderEpoch(0),
+        };
         let records = opened.replay().await?;
         opened.epoch = LeaderEpoch(opened.epoch.0 + 1);
         Ok((opened, records))
@@ -121,7 +125,10 @@ impl MetadataLog {
             let plan = self.log.read_plan(next, end, REPLAY_READ_BYTES).await?;
             let bytes = fs::read_at(&plan.file, plan.position, plan.len as usize)
                 .await
-                .map_err(|source| MetadataLogError::Io { offset: next, source })?;
+                .map_err(|source| MetadataLogError::Io {
+                    offset: next,
+                    source,
+                })?;
             let mut rest: &[u8] = &bytes;
             while !rest.is_empty() {
                 let header = self.read_batch(rest, next, &mut records)?;
@@ -147,8 +154,12 @@ impl MetadataLog {
         }
         for record in batch.iter() {
             let record = record.map_err(|fault| bad_batch(fault.into()))?;
-            let decoded = Record::decode(record.value.unwrap_or_default())
-                .map_err(|source| MetadataLogError::Record { offset: record.offset, source })?;
+            let decoded = Record::decode(record.value.unwrap_or_default()).map_err(|source| {
+                MetadataLogError::Record {
+                    offset: record.offset,
+                    source,
+                }
+            })?;
             records.push(decoded);
         }
         Ok(header)
@@ -169,7 +180,10 @@ impl MetadataLog {
         leader: BrokerId,
         now: TimestampMs,
     ) -> Result<(), MetadataLogError> {
-        let voter = Voter { voter_id: leader.0, ..Default::default() };
+        let voter = Voter {
+            voter_id: leader.0,
+            ..Default::default()
+        };
         let message = LeaderChangeMessage {
             leader_id: leader.0,
             voters: vec![voter.clone()],
@@ -179,9 +193,16 @@ impl MetadataLog {
         let mut value = Encoder::new();
         message.encode(&mut value, 0)?;
         let value = value.finish().bytes;
-        let mut builder =
-            BatchBuilder::new(BatchOptions { is_control: true, ..self.batch_options() });
-        builder.push(now, Some(&ControlRecordType::LeaderChange.key()), Some(&value), &[])?;
+        let mut builder = BatchBuilder::new(BatchOptions {
+            is_control: true,
+            ..self.batch_options()
+        });
+        builder.push(
+            now,
+            Some(&ControlRecordType::LeaderChange.key()),
+            Some(&value),
+            &[],
+        )?;
         self.write(builder, now).await
     }
 

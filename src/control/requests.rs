@@ -111,16 +111,25 @@ impl ControlHandle {
     }
 
     /// Creates topics. `None` means that the broker is stopping.
-    pub async fn create_topics(&self, request: CreateTopicsRequest) -> Option<CreateTopicsResponse> {
+    pub async fn create_topics(
+        &self,
+        request: CreateTopicsRequest,
+    ) -> Option<CreateTopicsResponse> {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(ControlRequest::CreateTopics { request, reply }).await.ok()?;
+        self.requests
+            .send(ControlRequest::CreateTopics { request, reply })
+            .await
+            .ok()?;
         answer.await
     }
 
     /// Creates topics with the broker's defaults. `None` means that the broker is stopping.
     pub async fn auto_create(&self, names: Vec<String>) -> Option<Vec<AutoCreated>> {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(ControlRequest::AutoCreate { names, reply }).await.ok()?;
+        self.requests
+            .send(ControlRequest::AutoCreate { names, reply })
+            .await
+            .ok()?;
         answer.await
     }
 
@@ -131,7 +140,14 @@ impl ControlHandle {
         version: i16,
     ) -> Option<DeleteTopicsResponse> {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(ControlRequest::DeleteTopics { request, version, reply }).await.ok()?;
+        self.requests
+            .send(ControlRequest::DeleteTopics {
+                request,
+                version,
+                reply,
+            })
+            .await
+            .ok()?;
         answer.await
     }
 }

@@ -16,9 +16,7 @@ use thalweg_control::{
 use thalweg_metrics::{CoreMetrics, Engine};
 use thalweg_net::{Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
-use thalweg_reactor::{
-    Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time,
-};
+use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
 use thalweg_storage::LogOptions;
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 use thalweg_types::{ShardId, TopicPartition};
@@ -42,9 +40,16 @@ pub struct PeerLink {
 /// Connects `shards` shards with each other; one link per shard, in order of id.
 #[must_use]
 pub fn connect(shards: usize) -> Vec<PeerLink> {
-    let (senders, receivers): (Vec<_>, Vec<_>) =
-        (0..shards).map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX)).unzip();
-    receivers.into_iter().map(|inbox| PeerLink { inbox, peers: senders.clone() }).collect()
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards)
+        .map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX))
+        .unzip();
+    receivers
+        .into_iter()
+        .map(|inbox| PeerLink {
+            inbox,
+            peers: senders.clone(),
+        })
+        .collect()
 }
 
 /// What a shard is started with.
@@ -74,10 +79,7 @@ pub struct ShardSetup {
 /// # Errors
 /// The thread can not be started. The thread's own result is an error when it got no runtime; its
 /// mailboxes are closed then.
-pub fn spawn(
-    setup: ShardSetup,
-    options: RuntimeOptions,
-) -> io::Result<JoinHandle<io::Result<()>>> {
+pub fn spawn(setup: ShardSetup, options: RuntimeOptions) -> io::Result<JoinHandle<io::Result<()>>> {
     spawn_shard_thread(options, move |runtime| {
         let engine = describe_engine(runtime, setup.id);
         runtime.block_on(run(setup, engine));
@@ -90,16 +92,30 @@ fn describe_engine(runtime: &Runtime, id: ShardId) -> Engine {
         Pinning::Free => None,
         Pinning::Pinned(core) => Some(core),
         Pinning::Refused { core, reason } => {
-            tracing::warn!(shard = id.0, core, reason, "not pinned: the shard runs on any core");
+            tracing::warn!(
+                shard = id.0,
+                core,
+                reason,
+                "not pinned: the shard runs on any core"
+            );
             None
         }
     };
     let engine = report.kind.name();
     if let Some(reason) = &report.reason {
-        tracing::warn!(shard = id.0, engine, reason, "io_uring is limited on this machine");
+        tracing::warn!(
+            shard = id.0,
+            engine,
+            reason,
+            "io_uring is limited on this machine"
+        );
     }
     tracing::debug!(shard = id.0, engine, core = ?pinned_to, "shard started");
-    Engine { kind: engine, reason: report.reason.unwrap_or_default(), pinned_to }
+    Engine {
+        kind: engine,
+        reason: report.reason.unwrap_or_default(),
+        pinned_to,
+    }
 }
 
 /// The commands of one shard and what they need beside the shared state.
@@ -140,12 +156,24 @@ async fn run(setup: ShardSetup, engine: Engine) {
         Rc::clone(&net),
         setup.connections,
     ));
-    let log_options = LogOptions { metrics: Rc::clone(&shard.metrics), ..LogOptions::default() };
-    let life = Lifecycle { shard, net, log_options };
+    let log_options = LogOptions {
+        metrics: Rc::clone(&shard.metrics),
+        ..LogOptions::default()
+    };
+    let life = Lifecycle {
+        shard,
+        net,
+        log_options,
+    };
     let mut commands = setup.commands;
     while let Some(command) = commands.recv().await {
         match command {
-            ShardCommand::Apply { view, open, delete, done } => {
+            ShardCommand::Apply {
+                view,
+                open,
+                delete,
+                done,
+            } => {
                 let _ = done.send(life.apply(view, open, delete).await);
             }
             ShardCommand::Scrape { reply } => {
@@ -244,7 +272,10 @@ impl Lifecycle {
     /// Answers what was admitted, then closes every log with everything flushed.
     async fn stop(&self) -> Vec<StoppedPartition> {
         self.net.begin_stop();
-        if time::timeout(CONNECTION_DRAIN_MAX, self.net.wait_empty()).await.is_err() {
+        if time::timeout(CONNECTION_DRAIN_MAX, self.net.wait_empty())
+            .await
+            .is_err()
+        {
             self.net.close_all();
         }
         let mut stopped = Vec::new();
@@ -262,7 +293,12 @@ async fn adopt_all(
     net: Rc<ShardNet>,
     connections: Arc<AtomicUsize>,
 ) {
-    while let Some(Incoming { accepted, peer, slot }) = sockets.recv().await {
+    while let Some(Incoming {
+        accepted,
+        peer,
+        slot,
+    }) = sockets.recv().await
+    {
         let stream = match Stream::adopt(accepted) {
             Ok(stream) => stream,
             Err(error) => {
@@ -287,12 +323,16 @@ fn limits(config: &BrokerConfig, shards: usize) -> Limits {
     let milliseconds = Duration::from_millis;
     Limits {
         request_bytes_max: config.socket_request_max_bytes(),
-        idle: config.connections_max_idle_ms().map_or(Duration::MAX, milliseconds),
+        idle: config
+            .connections_max_idle_ms()
+            .map_or(Duration::MAX, milliseconds),
         frame_window: milliseconds(config.request_progress_timeout_ms()),
         write_window: milliseconds(config.response_write_timeout_ms()),
         request_memory_bytes: config
             .queued_max_request_bytes()
-            .map_or(defaults.request_memory_bytes, |total| total / shards.max(1) as u64),
+            .map_or(defaults.request_memory_bytes, |total| {
+                total / shards.max(1) as u64
+            }),
         ..defaults
     }
 }

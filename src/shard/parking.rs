@@ -20,7 +20,12 @@ impl Parking {
     /// For the given partitions, listed by owner. Registers nothing yet.
     pub(crate) fn new(shard: Rc<Shard>, partitions: Vec<Vec<TopicPartition>>) -> Parking {
         let id = shard.next_park_id();
-        Parking { shard, partitions, id, wake: Event::new() }
+        Parking {
+            shard,
+            partitions,
+            id,
+            wake: Event::new(),
+        }
     }
 
     /// What owners register, for a fetch that lacks `missing_bytes` in sum. A registration wakes once; a new one of the same fetch replaces it.

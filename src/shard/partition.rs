@@ -12,8 +12,8 @@ use std::rc::{Rc, Weak};
 use thalweg_config::TopicConfig;
 use thalweg_control::{PartitionToOpen, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
-use thalweg_protocol::records::{self, TimestampType};
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::fs;
 use thalweg_replica::{
@@ -120,7 +120,10 @@ impl Partition {
             min_in_sync: context.config.min_insync_replicas(),
         };
         replica.become_leader(&leadership, &mut effects)?;
-        if effects.iter().any(|effect| matches!(effect, Effect::EpochStarted { .. })) {
+        if effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::EpochStarted { .. }))
+        {
             log.store_epochs(replica.epochs()).await?;
         }
         let partition = Rc::new(Partition {
@@ -149,10 +152,18 @@ impl Partition {
     /// Gives the batch its offsets and queues it; the outcome goes to `group`.
     pub(crate) fn append(&self, mut ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
         let token = Token(self.next_token.get());
-        let assigned = match self.replica.borrow_mut().on_produce(&ask.summary, acks, token) {
+        let assigned = match self
+            .replica
+            .borrow_mut()
+            .on_produce(&ask.summary, acks, token)
+        {
             Ok(assigned) => assigned,
             Err(refused) => {
-                self.metrics.borrow_mut().topics.of(&self.topic).produce_failures += 1;
+                self.metrics
+                    .borrow_mut()
+                    .topics
+                    .of(&self.topic)
+                    .produce_failures += 1;
                 group.settle(ask.slot, Err(refused.code()));
                 return;
             }
@@ -163,8 +174,9 @@ impl Partition {
             TimestampType::CreateTime => TimestampMs::NONE,
             TimestampType::LogAppendTime => ask.summary.max_timestamp,
         };
-        let offset_of_max_timestamp =
-            assigned.base.plus(i64::from(ask.summary.offset_delta_of_max_timestamp));
+        let offset_of_max_timestamp = assigned
+            .base
+            .plus(i64::from(ask.summary.offset_delta_of_max_timestamp));
         {
             let mut metrics = self.metrics.borrow_mut();
             let topic = metrics.topics.of(&self.topic);
@@ -217,13 +229,13 @@ impl Partition {
                     let Some(waiting) = self.produces.borrow_mut().remove(&token) else {
                         continue;
                     };
-                    let result = outcome.map_err(thalweg_replica::Refused::code).map(|appended| {
-                        Placed {
+                    let result = outcome
+                        .map_err(thalweg_replica::Refused::code)
+                        .map(|appended| Placed {
                             base_offset: appended.assigned.base,
                             log_append_time: waiting.append_time,
                             log_start: appended.log_start,
-                        }
-                    });
+                        });
                     waiting.group.settle(waiting.slot, result);
                 }
                 Effect::WakeFetch { token } => {
@@ -262,7 +274,11 @@ impl Partition {
             plan: None,
         };
         if bound.diverging.is_none() && bound.up_to > ask.offset {
-            match self.log.read_plan(ask.offset, bound.up_to, ask.bytes_max).await {
+            match self
+                .log
+                .read_plan(ask.offset, bound.up_to, ask.bytes_max)
+                .await
+            {
                 Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }
@@ -320,7 +336,10 @@ impl Partition {
 
     /// Answers one partition of ListOffsets.
     pub(crate) async fn list_offset(&self, ask: &OffsetAsk) -> OffsetFound {
-        OffsetFound { slot: ask.slot, result: self.find_offset(ask).await }
+        OffsetFound {
+            slot: ask.slot,
+            result: self.find_offset(ask).await,
+        }
     }
 
     async fn find_offset(
@@ -339,7 +358,11 @@ impl Partition {
             // Nothing is tiered: the local log starts where the log starts.
             -2 | -4 => {
                 let epoch = self.replica.borrow().epochs().epoch_at(bounds.log_start);
-                Ok((bounds.log_start, TimestampMs::NONE, epoch.unwrap_or(LeaderEpoch::NONE)))
+                Ok((
+                    bounds.log_start,
+                    TimestampMs::NONE,
+                    epoch.unwrap_or(LeaderEpoch::NONE),
+                ))
             }
             // Nothing is tiered, so there is no last tiered offset (KIP-1005) and nothing waits to
             // be uploaded (KIP-1023).
@@ -402,16 +425,20 @@ async fn open_log(
     let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
     let options = context.options.clone();
     let dir = context.data_dir.join(name.to_string());
-    let exists = fs::exists(&dir).await.map_err(|source| PartitionError::Look { dir, source })?;
+    let exists = fs::exists(&dir)
+        .await
+        .map_err(|source| PartitionError::Look { dir, source })?;
     if !exists {
         let log = Log::create(context.data_dir, name, wanted.id.topic, options, sink).await?;
         return Ok((log, EpochCache::default()));
     }
-    let (log, report) =
-        Log::open(context.data_dir, name, options, wanted.opening, sink).await?;
+    let (log, report) = Log::open(context.data_dir, name, options, wanted.opening, sink).await?;
     match log.topic_id() {
         Some(found) if found != wanted.id.topic => {
-            return Err(PartitionError::OtherTopic { found, wanted: wanted.id.topic });
+            return Err(PartitionError::OtherTopic {
+                found,
+                wanted: wanted.id.topic,
+            });
         }
         Some(_) => {}
         None => log.store_topic_id(wanted.id.topic).await?,

@@ -8,30 +8,41 @@ use std::rc::Rc;
 
 use bytes::BytesMut;
 use thalweg_metrics::{CloseReason, Stage};
-use thalweg_net::{Closing, ConnState, MemoryPermit, RecordSource, Reply, Response, Service, Verdict};
-use thalweg_protocol::frame::{self, RequestHeader};
-use thalweg_protocol::messages::{
-    ApiVersionsRequest, FetchRequest, ProduceRequest, SaslAuthenticateRequest,
-    SaslHandshakeRequest,
+use thalweg_net::{
+    Closing, ConnState, MemoryPermit, RecordSource, Reply, Response, Service, Verdict,
 };
+use thalweg_protocol::frame;
+use thalweg_protocol::messages::{FetchRequest, ProduceRequest};
 use thalweg_protocol::wire::{DecodeError, Decoder};
-use thalweg_protocol::{ApiKey, Message};
+use thalweg_protocol::{ApiKey, Message, Request};
 use thalweg_reactor::{task, time};
 use thalweg_storage::ReadPlan;
 
-use crate::api::metadata::Audience;
 use crate::api::{self, served};
 use crate::shard::Shard;
 
 /// The software name by which our own client introduces itself.
 const OWN_CLIENT: &str = "thalweg";
 
-/// What the answer needs to know of its request.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    key: ApiKey,
-    version: i16,
+/// A request's circumstances: what its handler may ask beside its fields.
+#[derive(Clone)]
+pub(crate) struct Call {
+    /// The API.
+    pub(crate) key: ApiKey,
+    /// Version of the request and so of its answer.
+    pub(crate) version: i16,
     correlation_id: i32,
+    /// `client_id` of the request header.
+    pub(crate) client_id: Option<String>,
+    /// The connection it came by.
+    pub(crate) conn: Rc<ConnState>,
+}
+
+impl Call {
+    /// True when the client is our own, which is told what foreign ones have no use for.
+    pub(crate) fn is_own_client(&self) -> bool {
+        self.conn.client().software_name.as_deref() == Some(OWN_CLIENT)
+    }
 }
 
 impl Service for Shard {
@@ -46,23 +57,40 @@ impl Service for Shard {
             Err(error) => return refuse(&error),
         };
         let Ok(key) = ApiKey::try_from(header.api_key) else {
-            return close(CloseReason::BadRequest, format!("api key {} is unknown", header.api_key));
+            return close(
+                CloseReason::BadRequest,
+                format!("api key {} is unknown", header.api_key),
+            );
         };
-        self.metrics.borrow_mut().apis.count_request(header.api_key, key.name());
-        let asked =
-            Asked { key, version: header.api_version, correlation_id: header.correlation_id };
+        self.metrics
+            .borrow_mut()
+            .apis
+            .count_request(header.api_key, key.name());
         let version = header.api_version;
+        let call = Call {
+            key,
+            version,
+            correlation_id: header.correlation_id,
+            client_id: header.client_id,
+            conn: Rc::clone(conn),
+        };
+        conn.set_client_id(call.client_id.as_deref());
         match served(key) {
             Some(row) if (row.served_from..=row.max).contains(&version) => {}
             Some(_) if key == ApiKey::ApiVersions => {
                 // KIP-511: the answer to a version from the future is in version 0.
-                let asked = Asked { version: 0, ..asked };
-                return answer(asked, async { api::api_versions::answer_unsupported() });
+                let call = Call { version: 0, ..call };
+                return answer(call, async { api::api_versions::answer_unsupported() });
             }
             Some(row) => {
                 return close(
                     CloseReason::BadRequest,
-                    format!("{} version {version} is not in {}..={}", key.name(), row.min, row.max),
+                    format!(
+                        "{} version {version} is not in {}..={}",
+                        key.name(),
+                        row.min,
+                        row.max
+                    ),
                 );
             }
             None => {
@@ -72,7 +100,7 @@ impl Service for Shard {
                 );
             }
         }
-        match self.route(conn, &header, asked, body, permit).await {
+        match self.route(call, body, permit).await {
             Ok(verdict) => verdict,
             Err(error) => refuse(&error),
         }
@@ -82,82 +110,61 @@ impl Service for Shard {
 impl Shard {
     async fn route(
         self: &Rc<Self>,
-        conn: &Rc<ConnState>,
-        header: &RequestHeader,
-        asked: Asked,
+        call: Call,
         body: Decoder,
         permit: MemoryPermit,
     ) -> Result<Verdict, DecodeError> {
-        let version = asked.version;
-        let shard = Rc::clone(self);
-        Ok(match asked.key {
-            ApiKey::Produce => self.produce(conn, asked, decode(body, version)?, permit).await,
-            ApiKey::Fetch => self.fetch(asked, decode(body, version)?),
-            ApiKey::ListOffsets => {
-                let request = decode(body, version)?;
-                answer(asked, api::list_offsets::answer(shard, request, version))
-            }
-            ApiKey::Metadata => {
-                let request = decode(body, version)?;
-                let audience = match conn.client().software_name.as_deref() {
-                    Some(OWN_CLIENT) => Audience::Own,
-                    Some(_) | None => Audience::Foreign,
-                };
-                answer(asked, api::metadata::answer(shard, request, version, audience))
-            }
-            ApiKey::CreateTopics => {
-                answer(asked, api::create_topics::answer(shard, decode(body, version)?))
-            }
-            ApiKey::DeleteTopics => {
-                let request = decode(body, version)?;
-                answer(asked, api::delete_topics::answer(shard, request, version))
-            }
-            ApiKey::DescribeCluster => {
-                let request = decode(body, version)?;
-                answer(asked, async move {
-                    api::describe_cluster::answer(&shard.view(), &request)
-                })
-            }
-            ApiKey::ApiVersions => {
-                let request: ApiVersionsRequest = decode(body, version)?;
-                let response = api::api_versions::answer(&request, version);
-                if version >= 3 && response.error_code == 0 {
-                    conn.set_software(
-                        &request.client_software_name,
-                        &request.client_software_version,
-                    );
-                }
-                answer(asked, async { response })
-            }
-            ApiKey::SaslHandshake => {
-                let _: SaslHandshakeRequest = decode(body, version)?;
-                answer(asked, async { api::sasl::handshake() })
-            }
-            ApiKey::SaslAuthenticate => {
-                let _: SaslAuthenticateRequest = decode(body, version)?;
-                answer(asked, async { api::sasl::authenticate() })
-            }
+        let version = call.version;
+        match call.key {
+            ApiKey::Produce => Ok(self.produce(call, decode(body, version)?, permit).await),
+            ApiKey::Fetch => Ok(self.fetch(call, decode(body, version)?)),
+            ApiKey::ListOffsets => self.reply(call, body, api::list_offsets::answer),
+            ApiKey::Metadata => self.reply(call, body, api::metadata::answer),
+            ApiKey::SaslHandshake => self.reply(call, body, api::sasl::handshake),
+            ApiKey::ApiVersions => self.reply(call, body, api::api_versions::answer),
+            ApiKey::CreateTopics => self.reply(call, body, api::create_topics::answer),
+            ApiKey::DeleteTopics => self.reply(call, body, api::delete_topics::answer),
+            ApiKey::SaslAuthenticate => self.reply(call, body, api::sasl::authenticate),
+            ApiKey::DescribeCluster => self.reply(call, body, api::describe_cluster::answer),
             // `served` has refused every key that has no arm above.
-            _ => close(
+            key => Ok(close(
                 CloseReason::BadRequest,
-                format!("api key {} is not served", header.api_key),
-            ),
-        })
+                format!("{} is not served", key.name()),
+            )),
+        }
+    }
+
+    /// Decodes the request here and now, and answers when its handler has ended.
+    fn reply<R, F>(
+        self: &Rc<Self>,
+        call: Call,
+        body: Decoder,
+        handler: impl FnOnce(Rc<Shard>, Call, R) -> F,
+    ) -> Result<Verdict, DecodeError>
+    where
+        R: Request,
+        R::Response: 'static,
+        F: Future<Output = R::Response> + 'static,
+    {
+        let request = decode(body, call.version)?;
+        Ok(answer(
+            call.clone(),
+            handler(Rc::clone(self), call, request),
+        ))
     }
 
     async fn produce(
         self: &Rc<Self>,
-        conn: &Rc<ConnState>,
-        asked: Asked,
+        call: Call,
         request: ProduceRequest,
         permit: MemoryPermit,
     ) -> Verdict {
         let began = time::now();
         let silent = request.acks == 0;
-        let producing = api::produce::begin(self, request, asked.version, permit).await;
+        let producing = api::produce::begin(self, request, call.version, permit).await;
         let shard = Rc::clone(self);
         if silent {
-            let conn = Rc::clone(conn);
+            let conn = Rc::clone(&call.conn);
             task::spawn(async move {
                 let response = api::produce::finish(producing).await;
                 if api::produce::any_refused(&response) {
@@ -167,28 +174,31 @@ impl Shard {
             });
             return Verdict::Silent;
         }
-        answer(asked, async move {
+        answer(call, async move {
             let response = api::produce::finish(producing).await;
-            shard.metrics.borrow_mut().record(Stage::Produce, time::now() - began);
+            shard
+                .metrics
+                .borrow_mut()
+                .record(Stage::Produce, time::now() - began);
             response
         })
     }
 
-    fn fetch(self: &Rc<Self>, asked: Asked, request: FetchRequest) -> Verdict {
+    fn fetch(self: &Rc<Self>, call: Call, request: FetchRequest) -> Verdict {
         let shard = Rc::clone(self);
         Verdict::Answer(Box::pin(async move {
-            let fetched = api::fetch::answer(Rc::clone(&shard), request, asked.version).await;
+            let fetched = api::fetch::answer(Rc::clone(&shard), request, call.version).await;
             match frame::encode_response(
-                asked.key,
-                asked.version,
-                asked.correlation_id,
+                call.key,
+                call.version,
+                call.correlation_id,
                 &fetched.response,
             ) {
                 Ok(encoded) => {
                     let sources = fetched.plans.into_iter().map(source).collect();
                     Reply::Send(Response::interleave(encoded, sources))
                 }
-                Err(error) => broken(asked, &error),
+                Err(error) => broken(&call, &error),
             }
         }))
     }
@@ -202,21 +212,21 @@ fn decode<M: Message>(mut body: Decoder, version: i16) -> Result<M, DecodeError>
 }
 
 fn answer<M: Message + 'static>(
-    asked: Asked,
+    call: Call,
     response: impl Future<Output = M> + 'static,
 ) -> Verdict {
     Verdict::Answer(Box::pin(async move {
         let response = response.await;
-        match frame::encode_response(asked.key, asked.version, asked.correlation_id, &response) {
+        match frame::encode_response(call.key, call.version, call.correlation_id, &response) {
             Ok(encoded) => Reply::Send(Response::plain(encoded)),
-            Err(error) => broken(asked, &error),
+            Err(error) => broken(&call, &error),
         }
     }))
 }
 
 /// An answer of ours that does not fit its own version: our mistake, and the client must not wait.
-fn broken(asked: Asked, error: &dyn std::fmt::Display) -> Reply {
-    tracing::error!(api = asked.key.name(), version = asked.version, %error, "answer not encoded");
+fn broken(call: &Call, error: &dyn std::fmt::Display) -> Reply {
+    tracing::error!(api = call.key.name(), version = call.version, %error, "answer not encoded");
     Reply::Close(CloseReason::Internal.into())
 }
 
@@ -229,5 +239,9 @@ fn close(reason: CloseReason, detail: String) -> Verdict {
 }
 
 fn source(plan: ReadPlan) -> RecordSource {
-    RecordSource::File { file: plan.file, position: plan.position, len: plan.len }
+    RecordSource::File {
+        file: plan.file,
+        position: plan.position,
+        len: plan.len,
+    }
 }

@@ -112,7 +112,9 @@ impl Shard {
         let name = &view.image.topic_by_id(topic)?.name;
         let (config, _) = TopicConfig::resolve(&self.config, view.image.topic_overrides(name));
         let config = Arc::new(config);
-        self.topic_configs.borrow_mut().insert(topic, Arc::clone(&config));
+        self.topic_configs
+            .borrow_mut()
+            .insert(topic, Arc::clone(&config));
         Some(config)
     }
 
@@ -122,7 +124,9 @@ impl Shard {
     }
 
     pub(crate) fn insert_partition(&self, partition: Rc<Partition>) {
-        self.partitions.borrow_mut().insert(partition.id(), partition);
+        self.partitions
+            .borrow_mut()
+            .insert(partition.id(), partition);
     }
 
     pub(crate) fn remove_partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
@@ -130,7 +134,11 @@ impl Shard {
     }
 
     pub(crate) fn take_partitions(&self) -> Vec<Rc<Partition>> {
-        self.partitions.borrow_mut().drain().map(|(_, partition)| partition).collect()
+        self.partitions
+            .borrow_mut()
+            .drain()
+            .map(|(_, partition)| partition)
+            .collect()
     }
 
     pub(crate) fn partition_count(&self) -> usize {
@@ -138,7 +146,11 @@ impl Shard {
     }
 
     pub(crate) fn parked_fetches(&self) -> u64 {
-        self.partitions.borrow().values().map(|p| p.parked_fetches() as u64).sum()
+        self.partitions
+            .borrow()
+            .values()
+            .map(|p| p.parked_fetches() as u64)
+            .sum()
     }
 
     /// A name for a parked fetch that no other fetch of the process has.
@@ -162,7 +174,9 @@ impl Shard {
         } else {
             self.metrics.borrow_mut().counters.cross_core_requests += 1;
             // A refused send drops the reply with the message, which closes the channel.
-            let _ = self.peers[owner].send(PeerRequest::Append { asks, acks, reply }).await;
+            let _ = self.peers[owner]
+                .send(PeerRequest::Append { asks, acks, reply })
+                .await;
         }
         answer
     }
@@ -195,7 +209,9 @@ impl Shard {
         }
         self.metrics.borrow_mut().counters.cross_core_requests += 1;
         let (reply, answer) = oneshot::channel();
-        let _ = self.peers[owner].send(PeerRequest::Fetch { asks, park, reply }).await;
+        let _ = self.peers[owner]
+            .send(PeerRequest::Fetch { asks, park, reply })
+            .await;
         FetchAnswer::Coming(answer)
     }
 
@@ -255,7 +271,9 @@ impl Shard {
             });
         } else {
             self.metrics.borrow_mut().counters.cross_core_requests += 1;
-            let _ = self.peers[owner].send(PeerRequest::ListOffsets { asks, reply }).await;
+            let _ = self.peers[owner]
+                .send(PeerRequest::ListOffsets { asks, reply })
+                .await;
         }
         answer
     }

@@ -53,8 +53,11 @@ struct JsonBytes<'a, const IS_KEY: bool>(Option<&'a [u8]>);
 impl<const IS_KEY: bool> Serialize for JsonBytes<'_, IS_KEY> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
-        let (plain, encoded) =
-            if IS_KEY { ("key", "key_base64") } else { ("value", "value_base64") };
+        let (plain, encoded) = if IS_KEY {
+            ("key", "key_base64")
+        } else {
+            ("value", "value_base64")
+        };
         let mut map = serializer.serialize_map(Some(1))?;
         match self.0.map(|bytes| (std::str::from_utf8(bytes), bytes)) {
             None => map.serialize_entry(plain, &())?,
@@ -73,7 +76,11 @@ fn base64(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for i in 0..4 {
             let six = (bits >> (18 - 6 * i)) & 0x3f;
-            out.push(if i <= chunk.len() { char::from(ALPHABET[six as usize]) } else { '=' });
+            out.push(if i <= chunk.len() {
+                char::from(ALPHABET[six as usize])
+            } else {
+                '='
+            });
         }
     }
     out
@@ -152,7 +159,10 @@ fn print_json(
 
 fn json_header(header: Header<'_>) -> JsonHeader<'_> {
     let name = String::from_utf8_lossy(header.key).into_owned();
-    JsonHeader { name, value: JsonBytes(header.value) }
+    JsonHeader {
+        name,
+        value: JsonBytes(header.value),
+    }
 }
 
 fn parse(format: &str) -> Result<Vec<Part>, String> {

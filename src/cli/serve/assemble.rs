@@ -34,7 +34,6 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:9092";
 const METRICS_DEFAULT: &str = "127.0.0.1:9644";
 const DATA_DIR_DEFAULT: &str = "data";
 
-
 /// Starts the broker, serves until SIGTERM or SIGINT, stops it.
 pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result<()> {
     let began = time::now();
@@ -46,8 +45,11 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
     let layout = Layout::choose(&args);
     let readiness = Arc::new(Readiness::default());
 
-    let (commands, shard_inboxes): (Vec<_>, Vec<_>) =
-        layout.pins.iter().map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX)).unzip();
+    let (commands, shard_inboxes): (Vec<_>, Vec<_>) = layout
+        .pins
+        .iter()
+        .map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX))
+        .unzip();
     let facts = Arc::new(Facts::new(ProcessFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node_id: config.node_id().0,
@@ -125,10 +127,17 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
 
 /// Binds the one listener.
 async fn bind(args: &ServeArgs, config: &BrokerConfig) -> anyhow::Result<Listener> {
-    let configured = config.listener().map(|at| format!("{}:{}", at.host, at.port));
-    let wanted = args.listen.clone().or(configured).unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
-    let address = resolve(&wanted)
-        .with_context(|| format!("--listen {wanted}: use HOST:PORT, for example {LISTEN_DEFAULT}"))?;
+    let configured = config
+        .listener()
+        .map(|at| format!("{}:{}", at.host, at.port));
+    let wanted = args
+        .listen
+        .clone()
+        .or(configured)
+        .unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
+    let address = resolve(&wanted).with_context(|| {
+        format!("--listen {wanted}: use HOST:PORT, for example {LISTEN_DEFAULT}")
+    })?;
     Listener::bind(address).with_context(|| {
         format!("listening on {address}: is another broker running there? choose another --listen")
     })
@@ -136,13 +145,18 @@ async fn bind(args: &ServeArgs, config: &BrokerConfig) -> anyhow::Result<Listene
 
 fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
     use std::net::ToSocketAddrs;
-    text.to_socket_addrs()?.next().ok_or_else(|| anyhow!("the name has no address"))
+    text.to_socket_addrs()?
+        .next()
+        .ok_or_else(|| anyhow!("the name has no address"))
 }
 
 /// What clients are told to connect to.
 fn advertised(config: &BrokerConfig, bound: SocketAddr) -> anyhow::Result<Endpoint> {
     if let Some(at) = config.advertised_listener() {
-        return Ok(Endpoint { host: at.host.clone(), port: at.port });
+        return Ok(Endpoint {
+            host: at.host.clone(),
+            port: at.port,
+        });
     }
     if bound.ip().is_unspecified() {
         return Err(anyhow!(
@@ -155,7 +169,10 @@ fn advertised(config: &BrokerConfig, bound: SocketAddr) -> anyhow::Result<Endpoi
         tracing::warn!(%bound, "listening off loopback without authentication: anyone who reaches \
             this address can read, write and delete");
     }
-    Ok(Endpoint { host: bound.ip().to_string(), port: bound.port() })
+    Ok(Endpoint {
+        host: bound.ip().to_string(),
+        port: bound.port(),
+    })
 }
 
 fn data_dir(args: &ServeArgs, config: &BrokerConfig) -> PathBuf {
@@ -166,10 +183,7 @@ fn data_dir(args: &ServeArgs, config: &BrokerConfig) -> PathBuf {
     }
 }
 
-async fn serve_http(
-    args: &ServeArgs,
-    state: HttpState,
-) -> anyhow::Result<()> {
+async fn serve_http(args: &ServeArgs, state: HttpState) -> anyhow::Result<()> {
     let (address, chosen) = match args.metrics_listen {
         Some(MetricsListen::Off) => return Ok(()),
         Some(MetricsListen::At(address)) => (address, true),
@@ -212,8 +226,11 @@ impl Shards {
     ) -> anyhow::Result<Shards> {
         let count = layout.pins.len();
         let view = Arc::new(empty_view(dir, config, endpoint, u16::try_from(count)?));
-        let mut shards =
-            Shards { threads: Vec::new(), connections: Vec::new(), sockets: Vec::new() };
+        let mut shards = Shards {
+            threads: Vec::new(),
+            connections: Vec::new(),
+            sockets: Vec::new(),
+        };
         let links = thalweg_shard::connect(count);
         for (i, (commands, link)) in inboxes.into_iter().zip(links).enumerate() {
             let connections = Arc::new(AtomicUsize::new(0));
@@ -320,7 +337,10 @@ async fn close(ended: Ended, stopped: Vec<StoppedPartition>) -> anyhow::Result<(
         }
         CleanMark::Withheld(open) => Err(anyhow!(
             "stopped, but {} not closed well: the next start checks every log",
-            open.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            open.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
         )),
     }
 }

@@ -30,7 +30,10 @@ impl Layout {
                 cores = cores.len(),
                 "more shards than cores: they run unpinned and share the cores"
             );
-            return Layout { pins: vec![None; shards], spare: Vec::new() };
+            return Layout {
+                pins: vec![None; shards],
+                spare: Vec::new(),
+            };
         }
         Layout {
             pins: cores[..shards].iter().copied().map(Some).collect(),

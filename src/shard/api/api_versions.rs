@@ -1,16 +1,35 @@
 //! ApiVersions (KIP-35, KIP-511): what this broker speaks.
 
+use std::rc::Rc;
+
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::api_versions_response::ApiVersion;
 use thalweg_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 
 use super::API_TABLE;
+use crate::service::Call;
+use crate::shard::Shard;
 
 /// Longest client software name or version that is kept.
 const SOFTWARE_BYTES_MAX: usize = 256;
 
-/// Answers a version that the broker serves.
-pub(crate) fn answer(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
+/// Answers a version that the broker serves, and notes who the client is.
+pub(crate) async fn answer(
+    _: Rc<Shard>,
+    call: Call,
+    request: ApiVersionsRequest,
+) -> ApiVersionsResponse {
+    let response = decide(&request, call.version);
+    if call.version >= 3 && response.error_code == 0 {
+        call.conn.set_software(
+            &request.client_software_name,
+            &request.client_software_version,
+        );
+    }
+    response
+}
+
+fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
     let named = version < 3
         || (is_software_word(&request.client_software_name)
             && is_software_word(&request.client_software_version));
@@ -20,7 +39,10 @@ pub(crate) fn answer(request: &ApiVersionsRequest, version: i16) -> ApiVersionsR
             ..Default::default()
         };
     }
-    ApiVersionsResponse { api_keys: table(), ..Default::default() }
+    ApiVersionsResponse {
+        api_keys: table(),
+        ..Default::default()
+    }
 }
 
 /// Answers a version that the broker does not know, in version 0 (KIP-511): the client learns the
@@ -48,16 +70,20 @@ fn table() -> Vec<ApiVersion> {
 /// KIP-511: letters, digits, `-` and `.`, beginning and ending with a letter or digit.
 fn is_software_word(word: &str) -> bool {
     let bytes = word.as_bytes();
-    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else { return false };
+    let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
+        return false;
+    };
     bytes.len() <= SOFTWARE_BYTES_MAX
         && first.is_ascii_alphanumeric()
         && last.is_ascii_alphanumeric()
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-' || *b == b'.')
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || *b == b'-' || *b == b'.')
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{answer, answer_unsupported};
+    use super::{answer_unsupported, decide};
     use thalweg_protocol::ErrorCode;
     use thalweg_protocol::messages::ApiVersionsRequest;
 
@@ -80,17 +106,22 @@ mod tests {
             ("a", "1.", false),
             ("caf\u{e9}", "1", false),
         ] {
-            let error = answer(&named(name, version), 3).error_code;
+            let error = decide(&named(name, version), 3).error_code;
             assert_eq!(error == 0, ok, "{name:?} {version:?}");
         }
         // Before version 3 the fields are not on the wire.
-        assert_eq!(answer(&named("", ""), 2).error_code, 0);
+        assert_eq!(decide(&named("", ""), 2).error_code, 0);
     }
 
     #[test]
     fn bi_6_an_unknown_version_learns_the_range() {
         let answer = answer_unsupported();
         assert_eq!(answer.error_code, ErrorCode::UnsupportedVersion as i16);
-        assert!(answer.api_keys.iter().any(|row| row.api_key == 18 && row.max_version == 4));
+        assert!(
+            answer
+                .api_keys
+                .iter()
+                .any(|row| row.api_key == 18 && row.max_version == 4)
+        );
     }
 }

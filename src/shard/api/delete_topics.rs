@@ -7,13 +7,14 @@ use thalweg_protocol::messages::delete_topics_response::DeletableTopicResult;
 use thalweg_protocol::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
 
 use super::STOPPING;
+use crate::service::Call;
 use crate::shard::Shard;
 
 /// Answers when the removal is durable and every shard has closed the logs.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
+    call: Call,
     request: DeleteTopicsRequest,
-    version: i16,
 ) -> DeleteTopicsResponse {
     let refused = |name: Option<String>, topic_id| DeletableTopicResult {
         name,
@@ -21,12 +22,21 @@ pub(crate) async fn answer(
         error_code: ErrorCode::NotController.code(),
         error_message: Some(STOPPING.to_owned()),
     };
-    let by_name = request.topic_names.iter().map(|name| refused(Some(name.clone()), Default::default()));
-    let by_id = request.topics.iter().map(|topic| refused(topic.name.clone(), topic.topic_id));
+    let by_name = request
+        .topic_names
+        .iter()
+        .map(|name| refused(Some(name.clone()), Default::default()));
+    let by_id = request
+        .topics
+        .iter()
+        .map(|topic| refused(topic.name.clone(), topic.topic_id));
     let responses = by_name.chain(by_id).collect();
     shard
         .control
-        .delete_topics(request, version)
+        .delete_topics(request, call.version)
         .await
-        .unwrap_or(DeleteTopicsResponse { responses, ..Default::default() })
+        .unwrap_or(DeleteTopicsResponse {
+            responses,
+            ..Default::default()
+        })
 }

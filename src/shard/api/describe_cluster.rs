@@ -1,20 +1,25 @@
 //! DescribeCluster (KIP-700).
 
-use thalweg_control::ClusterView;
+use std::rc::Rc;
+
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use thalweg_protocol::messages::{DescribeClusterRequest, DescribeClusterResponse};
 
 use super::operations;
+use crate::service::Call;
+use crate::shard::Shard;
 
 /// `endpoint_type` of brokers; 2 would ask for controllers (KIP-919).
 const ENDPOINT_BROKERS: i8 = 1;
 
 /// Answers from the shard's view.
-pub(crate) fn answer(
-    view: &ClusterView,
-    request: &DescribeClusterRequest,
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    _: Call,
+    request: DescribeClusterRequest,
 ) -> DescribeClusterResponse {
+    let view = shard.view();
     if request.endpoint_type != ENDPOINT_BROKERS {
         return DescribeClusterResponse {
             error_code: ErrorCode::UnsupportedEndpointType.code(),

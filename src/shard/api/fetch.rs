@@ -78,8 +78,14 @@ pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16
 }
 
 fn refused(error: ErrorCode) -> Fetched {
-    let response = FetchResponse { error_code: error.code(), ..Default::default() };
-    Fetched { response, plans: Vec::new() }
+    let response = FetchResponse {
+        error_code: error.code(),
+        ..Default::default()
+    };
+    Fetched {
+        response,
+        plans: Vec::new(),
+    }
 }
 
 impl Fetching {
@@ -89,17 +95,17 @@ impl Fetching {
 
     /// Partitions by owner.
     fn partitions(&self) -> Vec<Vec<TopicPartition>> {
-        self.asks.iter().map(|asks| asks.iter().map(|ask| ask.id).collect()).collect()
+        self.asks
+            .iter()
+            .map(|asks| asks.iter().map(|ask| ask.id).collect())
+            .collect()
     }
 }
 
-fn resolve(
-    shard: &Shard,
-    view: &ClusterView,
-    request: &FetchRequest,
-    version: i16,
-) -> Fetching {
-    let bytes_max = u64::try_from(request.max_bytes).unwrap_or(0).min(shard.fetch_bytes_max());
+fn resolve(shard: &Shard, view: &ClusterView, request: &FetchRequest, version: i16) -> Fetching {
+    let bytes_max = u64::try_from(request.max_bytes)
+        .unwrap_or(0)
+        .min(shard.fetch_bytes_max());
     let isolation = super::isolation(request.isolation_level);
     let mut asks: Vec<Vec<FetchAsk>> = Vec::new();
     asks.resize_with(shard.shard_count(), Vec::new);
@@ -124,13 +130,20 @@ fn resolve(
                 }),
                 None if known.is_none() => found.push(FetchFound::refused(slot, unknown)),
                 None => {
-                    found.push(FetchFound::refused(slot, ErrorCode::UnknownTopicOrPartition));
+                    found.push(FetchFound::refused(
+                        slot,
+                        ErrorCode::UnknownTopicOrPartition,
+                    ));
                 }
             }
             slot += 1;
         }
     }
-    Fetching { asks, found, bytes_max }
+    Fetching {
+        asks,
+        found,
+        bytes_max,
+    }
 }
 
 fn lookup<'v>(
@@ -139,20 +152,27 @@ fn lookup<'v>(
     version: i16,
 ) -> (Option<&'v Topic>, ErrorCode) {
     if version >= 13 {
-        (view.image.topic_by_id(topic.topic_id).map(Arc::as_ref), ErrorCode::UnknownTopicId)
+        (
+            view.image.topic_by_id(topic.topic_id).map(Arc::as_ref),
+            ErrorCode::UnknownTopicId,
+        )
     } else {
-        (view.image.topic(&topic.topic).map(Arc::as_ref), ErrorCode::UnknownTopicOrPartition)
+        (
+            view.image.topic(&topic.topic).map(Arc::as_ref),
+            ErrorCode::UnknownTopicOrPartition,
+        )
     }
 }
 
 /// Asks every owner; with `park` each registers a wake in the same step.
-async fn look(
-    shard: &Rc<Shard>,
-    fetching: &Fetching,
-    park: Option<Park>,
-) -> Vec<FetchFound> {
+async fn look(shard: &Rc<Shard>, fetching: &Fetching, park: Option<Park>) -> Vec<FetchFound> {
     let mut answers = Vec::new();
-    for (owner, asks) in fetching.asks.iter().enumerate().filter(|(_, asks)| !asks.is_empty()) {
+    for (owner, asks) in fetching
+        .asks
+        .iter()
+        .enumerate()
+        .filter(|(_, asks)| !asks.is_empty())
+    {
         answers.push(shard.fetch_at(owner, asks.clone(), park.clone()).await);
     }
     let mut found = Vec::new();
@@ -173,7 +193,11 @@ fn is_enough(found: &[FetchFound], refused: &[FetchFound], bytes_min: u64) -> bo
 /// Builds the answer in the order of the request, keeping the sum of records within the client's
 /// bound: the first partition with records is sent whole, later ones only as far as they fit.
 fn build(topics: Vec<FetchTopic>, fetching: Fetching) -> Fetched {
-    let Fetching { mut found, bytes_max, .. } = fetching;
+    let Fetching {
+        mut found,
+        bytes_max,
+        ..
+    } = fetching;
     found.sort_unstable_by_key(|found| found.slot);
     let mut found = found.into_iter().peekable();
     let mut plans = Vec::new();
@@ -206,7 +230,13 @@ fn build(topics: Vec<FetchTopic>, fetching: Fetching) -> Fetched {
             partitions,
         });
     }
-    Fetched { response: FetchResponse { responses, ..Default::default() }, plans }
+    Fetched {
+        response: FetchResponse {
+            responses,
+            ..Default::default()
+        },
+        plans,
+    }
 }
 
 fn row(index: i32, found: &FetchFound) -> PartitionData {
@@ -220,7 +250,10 @@ fn row(index: i32, found: &FetchFound) -> PartitionData {
         ..Default::default()
     };
     if let Some((epoch, end)) = found.diverging {
-        row.diverging_epoch = EpochEndOffset { epoch: epoch.0, end_offset: end.0 };
+        row.diverging_epoch = EpochEndOffset {
+            epoch: epoch.0,
+            end_offset: end.0,
+        };
     }
     row
 }

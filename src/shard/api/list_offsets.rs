@@ -10,6 +10,7 @@ use thalweg_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
 use thalweg_types::{LeaderEpoch, PartitionIndex, TopicPartition};
 
 use crate::peer::{OffsetAsk, OffsetFound};
+use crate::service::Call;
 use crate::shard::Shard;
 
 /// Lowest version that knows each special timestamp: latest and earliest from the start,
@@ -32,9 +33,10 @@ const VERSION_LEADER_EPOCH: i16 = 4;
 /// Answers when every owner has looked.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
+    call: Call,
     request: ListOffsetsRequest,
-    version: i16,
 ) -> ListOffsetsResponse {
+    let version = call.version;
     let view = shard.view();
     let isolation = super::isolation(request.isolation_level);
     let mut asks: Vec<Vec<OffsetAsk>> = Vec::new();
@@ -70,13 +72,19 @@ pub(crate) async fn answer(
         }
     }
     let mut answers = Vec::new();
-    for (owner, asks) in asks.into_iter().enumerate().filter(|(_, asks)| !asks.is_empty()) {
+    for (owner, asks) in asks
+        .into_iter()
+        .enumerate()
+        .filter(|(_, asks)| !asks.is_empty())
+    {
         let slots: Vec<usize> = asks.iter().map(|ask| ask.slot).collect();
         answers.push((slots, shard.list_offsets_at(owner, asks).await));
     }
     for (slots, answer) in answers {
         match answer.await {
-            Some(found) => found.into_iter().for_each(|found| fill(&mut rows, found, version)),
+            Some(found) => found
+                .into_iter()
+                .for_each(|found| fill(&mut rows, found, version)),
             None => {
                 for slot in slots {
                     rows[slot].error_code = ErrorCode::NotLeaderOrFollower.code();
@@ -93,7 +101,10 @@ pub(crate) async fn answer(
             name: topic.name,
         })
         .collect();
-    ListOffsetsResponse { topics, ..Default::default() }
+    ListOffsetsResponse {
+        topics,
+        ..Default::default()
+    }
 }
 
 fn fill(rows: &mut [ListOffsetsPartitionResponse], found: OffsetFound, version: i16) {

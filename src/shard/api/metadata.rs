@@ -12,11 +12,12 @@ use thalweg_protocol::messages::{MetadataRequest, MetadataResponse};
 use thalweg_types::{TopicPartition, Uuid};
 
 use super::operations;
+use crate::service::Call;
 use crate::shard::Shard;
 
 /// Which facts only our own client gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
+enum Audience {
     /// Any Kafka client.
     Foreign,
     /// A client whose software name is `thalweg`: it is told the core of each partition.
@@ -26,13 +27,19 @@ pub(crate) enum Audience {
 /// Answers, after creating what is missing if the request and the broker allow it.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
+    call: Call,
     request: MetadataRequest,
-    version: i16,
-    audience: Audience,
 ) -> MetadataResponse {
+    let version = call.version;
+    let audience = match call.is_own_client() {
+        true => Audience::Own,
+        false => Audience::Foreign,
+    };
     let mut view = shard.view();
     // Version 0 says "all topics" by an empty list, later versions by null.
-    let wanted = request.topics.filter(|topics| version > 0 || !topics.is_empty());
+    let wanted = request
+        .topics
+        .filter(|topics| version > 0 || !topics.is_empty());
     let may_create = (version < 4 || request.allow_auto_topic_creation)
         && shard.config.auto_create_topics_enable();
     let mut refused: Vec<(String, ErrorCode)> = Vec::new();
@@ -40,7 +47,11 @@ pub(crate) async fn answer(
         && may_create
     {
         let mut missing: Vec<String> = Vec::new();
-        for name in wanted.iter().filter(|t| t.topic_id.is_zero()).filter_map(|t| t.name.as_ref()) {
+        for name in wanted
+            .iter()
+            .filter(|t| t.topic_id.is_zero())
+            .filter_map(|t| t.name.as_ref())
+        {
             if view.image.topic(name).is_none() && !missing.contains(name) {
                 missing.push(name.clone());
             }
@@ -51,7 +62,11 @@ pub(crate) async fn answer(
         }
     }
     let topics = match wanted {
-        None => view.image.topics().map(|topic| describe(&view, topic, audience)).collect(),
+        None => view
+            .image
+            .topics()
+            .map(|topic| describe(&view, topic, audience))
+            .collect(),
         Some(wanted) => wanted
             .iter()
             .map(|t| one(&view, t.name.as_deref(), t.topic_id, &refused, audience))
@@ -70,7 +85,11 @@ pub(crate) async fn answer(
         ..Default::default()
     };
     if request.include_topic_authorized_operations {
-        for topic in response.topics.iter_mut().filter(|topic| topic.error_code == 0) {
+        for topic in response
+            .topics
+            .iter_mut()
+            .filter(|topic| topic.error_code == 0)
+        {
             topic.topic_authorized_operations = operations::TOPIC_ALL;
         }
     }
@@ -83,7 +102,10 @@ pub(crate) async fn answer(
 /// Creates topics with the broker's defaults; returns those that could not be created.
 async fn create(shard: &Shard, names: Vec<String>) -> Vec<(String, ErrorCode)> {
     let Some(outcomes) = shard.control.auto_create(names.clone()).await else {
-        return names.into_iter().map(|name| (name, ErrorCode::LeaderNotAvailable)).collect();
+        return names
+            .into_iter()
+            .map(|name| (name, ErrorCode::LeaderNotAvailable))
+            .collect();
     };
     let refused = |(name, outcome): AutoCreated| match outcome {
         Ok(_) => None,
@@ -139,7 +161,10 @@ fn describe(view: &ClusterView, topic: &Topic, audience: Audience) -> MetadataRe
         .partitions
         .iter()
         .map(|(index, partition)| {
-            let owner = view.owner(TopicPartition { topic: topic.id, partition: *index });
+            let owner = view.owner(TopicPartition {
+                topic: topic.id,
+                partition: *index,
+            });
             MetadataResponsePartition {
                 partition_index: index.0,
                 leader_id: partition.leader.map_or(-1, |leader| leader.0),

@@ -33,12 +33,22 @@ pub struct ApiRange {
 }
 
 const fn range(key: ApiKey, min: i16, max: i16) -> ApiRange {
-    ApiRange { key, min, max, served_from: min }
+    ApiRange {
+        key,
+        min,
+        max,
+        served_from: min,
+    }
 }
 
 /// Every API that this broker serves, ascending by key.
 pub const API_TABLE: &[ApiRange] = &[
-    ApiRange { key: ApiKey::Produce, min: 0, max: 13, served_from: 3 },
+    ApiRange {
+        key: ApiKey::Produce,
+        min: 0,
+        max: 13,
+        served_from: 3,
+    },
     range(ApiKey::Fetch, 4, 18),
     range(ApiKey::ListOffsets, 1, 11),
     range(ApiKey::Metadata, 0, 13),
@@ -77,7 +87,10 @@ mod tests {
             assert!((pair[0].key as i16) < pair[1].key as i16);
         }
         for row in API_TABLE {
-            assert!(row.min <= row.served_from && row.served_from <= row.max, "{row:?}");
+            assert!(
+                row.min <= row.served_from && row.served_from <= row.max,
+                "{row:?}"
+            );
         }
     }
 }

@@ -13,8 +13,16 @@ const READ: u32 = 3;
 const WRITE: u32 = 4;
 
 /// Everything that can be done to a topic.
-pub(crate) const TOPIC_ALL: i32 =
-    bits(&[READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
+pub(crate) const TOPIC_ALL: i32 = bits(&[
+    READ,
+    WRITE,
+    CREATE,
+    DELETE,
+    ALTER,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
+]);
 
 /// Everything that can be done to the cluster.
 pub(crate) const CLUSTER_ALL: i32 = bits(&[

@@ -73,8 +73,10 @@ pub(crate) async fn begin(
                 (Err(error), _) => Err((*error, None)),
                 (Ok(_), None) => Err((unknown, None)),
                 (Ok(_), Some(topic)) => {
-                    let id =
-                        TopicPartition { topic: topic.id, partition: PartitionIndex(data.index) };
+                    let id = TopicPartition {
+                        topic: topic.id,
+                        partition: PartitionIndex(data.index),
+                    };
                     check(shard, &view, id, data.records, (slot, version))
                 }
             };
@@ -95,11 +97,24 @@ pub(crate) async fn begin(
     }
     let acks = acks.unwrap_or(Acks::Leader);
     let mut waits = Vec::new();
-    for (owner, asks) in batches.into_iter().enumerate().filter(|(_, asks)| !asks.is_empty()) {
+    for (owner, asks) in batches
+        .into_iter()
+        .enumerate()
+        .filter(|(_, asks)| !asks.is_empty())
+    {
         waits.push(shard.append_at(owner, asks, acks).await);
     }
-    let response = ProduceResponse { responses, ..Default::default() };
-    Producing { response, slots, waits, wait_max, permit }
+    let response = ProduceResponse {
+        responses,
+        ..Default::default()
+    };
+    Producing {
+        response,
+        slots,
+        waits,
+        wait_max,
+        permit,
+    }
 }
 
 /// What an entry of the request turns into: its owner and its append, or an error to report.
@@ -129,7 +144,15 @@ fn check(
     match records::validate_produce(&batch, &rules) {
         Ok(summary) => {
             summary.settle(&mut batch);
-            Ok((usize::from(owner.0), AppendAsk { slot, id, batch, summary }))
+            Ok((
+                usize::from(owner.0),
+                AppendAsk {
+                    slot,
+                    id,
+                    batch,
+                    summary,
+                },
+            ))
         }
         Err(refusal) => Err((refusal.error_code(), Some(refusal.to_string()))),
     }
@@ -158,16 +181,29 @@ fn rules(config: &TopicConfig, produce_version: i16) -> ProduceRules {
 
 /// Second phase: waits for the owners, at most as long as the client said.
 pub(crate) async fn finish(producing: Producing) -> ProduceResponse {
-    let Producing { mut response, slots, waits, wait_max, permit } = producing;
+    let Producing {
+        mut response,
+        slots,
+        waits,
+        wait_max,
+        permit,
+    } = producing;
     let mut unanswered: Vec<bool> = vec![false; slots.len()];
-    for row in response.responses.iter().flat_map(|topic| &topic.partition_responses).enumerate() {
+    for row in response
+        .responses
+        .iter()
+        .flat_map(|topic| &topic.partition_responses)
+        .enumerate()
+    {
         unanswered[row.0] = row.1.error_code == ErrorCode::None.code();
     }
     let deadline = time::now() + wait_max;
     for wait in waits {
         let left = deadline.saturating_duration_since(time::now());
         // A closed channel means that the owner is stopping: the outcome is not known.
-        let Ok(Some(outcomes)) = time::timeout(left, wait).await else { continue };
+        let Ok(Some(outcomes)) = time::timeout(left, wait).await else {
+            continue;
+        };
         for Appended { slot, result } in outcomes {
             unanswered[slot] = false;
             let (t, p) = slots[slot];
@@ -184,8 +220,7 @@ pub(crate) async fn finish(producing: Producing) -> ProduceResponse {
     }
     for (slot, _) in unanswered.iter().enumerate().filter(|(_, open)| **open) {
         let (t, p) = slots[slot];
-        response.responses[t].partition_responses[p].error_code =
-            ErrorCode::RequestTimedOut.code();
+        response.responses[t].partition_responses[p].error_code = ErrorCode::RequestTimedOut.code();
     }
     drop(permit);
     response

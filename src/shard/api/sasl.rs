@@ -1,11 +1,22 @@
 //! SaslHandshake and SaslAuthenticate as Kafka answers them on a PLAINTEXT listener: the requests
 //! exist (older clients decide by their presence what the broker can do), authentication does not.
 
+use std::rc::Rc;
+
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::{SaslAuthenticateResponse, SaslHandshakeResponse};
+use thalweg_protocol::messages::{
+    SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse,
+};
+
+use crate::service::Call;
+use crate::shard::Shard;
 
 /// No mechanism is enabled on this listener.
-pub(crate) fn handshake() -> SaslHandshakeResponse {
+pub(crate) async fn handshake(
+    _: Rc<Shard>,
+    _: Call,
+    _: SaslHandshakeRequest,
+) -> SaslHandshakeResponse {
     SaslHandshakeResponse {
         error_code: ErrorCode::IllegalSaslState.code(),
         ..Default::default()
@@ -13,7 +24,11 @@ pub(crate) fn handshake() -> SaslHandshakeResponse {
 }
 
 /// There is no authentication to take part in.
-pub(crate) fn authenticate() -> SaslAuthenticateResponse {
+pub(crate) async fn authenticate(
+    _: Rc<Shard>,
+    _: Call,
+    _: SaslAuthenticateRequest,
+) -> SaslAuthenticateResponse {
     SaslAuthenticateResponse {
         error_code: ErrorCode::IllegalSaslState.code(),
         error_message: Some(
