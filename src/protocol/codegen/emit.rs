@@ -83,10 +83,7 @@ fn struct_definition(code: &mut String, message: &Message, s: &Struct, depth: us
 fn struct_doc(message: &Message, s: &Struct) -> String {
     let versions = shown(s.versions);
     if s.name != message.name {
-        return format!(
-            "Part of [`{}`]({}), versions {versions}.",
-            message.name, message.name
-        );
+        return format!("Part of [`{}`], versions {versions}.", message.name);
     }
     let key = match (message.kind, message.key) {
         (Kind::Request, Some(key)) => format!("API key {key}, "),
