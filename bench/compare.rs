@@ -218,7 +218,10 @@ pub fn run(options: CompareOptions) -> Result<()> {
     } else {
         print_report(&compare.report);
     }
-    compare.broker.stop()
+    compare.broker.stop()?;
+    // Left alone when it holds something that is not ours.
+    let _ = std::fs::remove_dir(&options.dir);
+    Ok(())
 }
 
 fn broker_options(
