@@ -285,6 +285,49 @@ impl BrokerConfig {
         self.long("thalweg.response.write.timeout.ms")
             .unsigned_abs()
     }
+
+    /// `group.initial.rebalance.delay.ms`.
+    #[must_use]
+    pub fn group_initial_rebalance_delay_ms(&self) -> u64 {
+        self.long("group.initial.rebalance.delay.ms").unsigned_abs()
+    }
+
+    /// `group.min.session.timeout.ms` and `group.max.session.timeout.ms`.
+    #[must_use]
+    pub fn group_session_timeout_ms(&self) -> std::ops::RangeInclusive<i32> {
+        self.int("group.min.session.timeout.ms")..=self.int("group.max.session.timeout.ms")
+    }
+
+    /// `group.max.size`.
+    #[must_use]
+    pub fn group_max_size(&self) -> usize {
+        self.int("group.max.size").unsigned_abs() as usize
+    }
+
+    /// `offset.metadata.max.bytes`.
+    #[must_use]
+    pub fn offset_metadata_max_bytes(&self) -> usize {
+        self.int("offset.metadata.max.bytes").unsigned_abs() as usize
+    }
+
+    /// `offsets.topic.num.partitions`, at least 1.
+    #[must_use]
+    pub fn offsets_topic_num_partitions(&self) -> i32 {
+        self.int("offsets.topic.num.partitions")
+    }
+
+    /// `offsets.topic.replication.factor`, at least 1.
+    #[must_use]
+    pub fn offsets_topic_replication_factor(&self) -> i16 {
+        i16::try_from(self.long("offsets.topic.replication.factor"))
+            .expect("the registry bounds this property to 16 bits")
+    }
+
+    /// `offsets.topic.segment.bytes`.
+    #[must_use]
+    pub fn offsets_topic_segment_bytes(&self) -> u32 {
+        self.int("offsets.topic.segment.bytes").unsigned_abs()
+    }
 }
 
 /// A getter asked for a property as another kind than the registry says: a mistake in this file,
@@ -322,6 +365,18 @@ mod tests {
             (None, None, None)
         );
         assert_eq!((c.listener(), c.advertised_listener()), (None, None));
+    }
+
+    #[test]
+    fn every_getter_of_groups_fits_its_property() {
+        let c = BrokerConfig::default();
+        assert_eq!(c.group_initial_rebalance_delay_ms(), 3_000);
+        assert_eq!(c.group_session_timeout_ms(), 6_000..=1_800_000);
+        assert_eq!(c.group_max_size(), i32::MAX as usize);
+        assert_eq!(c.offset_metadata_max_bytes(), 4_096);
+        assert_eq!(c.offsets_topic_num_partitions(), 50);
+        assert_eq!(c.offsets_topic_replication_factor(), 3);
+        assert_eq!(c.offsets_topic_segment_bytes(), 104_857_600);
     }
 
     #[test]

@@ -91,6 +91,34 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
          batch larger than that is still sent whole.",
     )
     .active(),
+    Property::broker(
+        "group.initial.rebalance.delay.ms",
+        NATURAL_INT,
+        "3000",
+        "How long a new group waits for more members before its first rebalance ends.",
+    )
+    .active(),
+    Property::broker(
+        "group.max.session.timeout.ms",
+        POSITIVE_INT,
+        "1800000",
+        "Longest session timeout that a member may ask for.",
+    )
+    .active(),
+    Property::broker(
+        "group.max.size",
+        POSITIVE_INT,
+        "2147483647",
+        "Members that one group may have; further ones are refused with GROUP_MAX_SIZE_REACHED.",
+    )
+    .active(),
+    Property::broker(
+        "group.min.session.timeout.ms",
+        POSITIVE_INT,
+        "6000",
+        "Shortest session timeout that a member may ask for.",
+    )
+    .active(),
     Property::broker_unset(
         "listeners",
         Kind::List(Items::Endpoints),
@@ -374,6 +402,36 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Kafka's replication threads. Here each core fetches for its own partitions.",
     )
     .no_meaning(),
+    Property::broker(
+        "offset.metadata.max.bytes",
+        NATURAL_INT,
+        "4096",
+        "Most bytes of text that a client may store with a committed offset.",
+    )
+    .active(),
+    Property::broker(
+        "offsets.topic.num.partitions",
+        Kind::Int(Bounds::between(1, 10_000)),
+        "50",
+        "Partitions of `__consumer_offsets` when the broker creates it. It never changes \
+         afterwards.",
+    )
+    .active(),
+    Property::broker(
+        "offsets.topic.replication.factor",
+        Kind::Int(Bounds::between(1, i16::MAX as i64)),
+        "3",
+        "Replicas of `__consumer_offsets` when the broker creates it; with fewer brokers, one \
+         on each.",
+    )
+    .active(),
+    Property::broker(
+        "offsets.topic.segment.bytes",
+        POSITIVE_INT,
+        "104857600",
+        "Segment size of `__consumer_offsets` when the broker creates it.",
+    )
+    .active(),
     Property::broker(
         "queued.max.request.bytes",
         Kind::LongOrMinusOne(Bounds::at_least(1)),
