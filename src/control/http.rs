@@ -28,6 +28,8 @@ pub struct HttpState {
     pub facts: Arc<Facts>,
     /// One mailbox per shard, in order of shard id.
     pub shards: Vec<mailbox::Sender<ShardCommand>>,
+    /// Asks for the numbers of the accept loop.
+    pub control: mailbox::Sender<oneshot::Sender<CoreMetrics>>,
 }
 
 /// Binds the endpoint.
@@ -59,6 +61,10 @@ async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
         if let Some(core) = scrape(&state, shard).await {
             cores.push(core);
         }
+    }
+    let (reply, control) = oneshot::channel();
+    if state.control.send(reply).await.is_ok() {
+        cores.extend(control.await);
     }
     let text = render_prometheus(&Snapshot {
         process: state.facts.get(),

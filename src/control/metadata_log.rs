@@ -153,7 +153,7 @@ impl MetadataLog {
             return Ok(header);
         }
         for record in batch.iter() {
-            let record = record.map_err(|fault| bad_batch(fault.into()))?;
+            let record = record.map_err(bad_batch)?;
             let decoded = Record::decode(record.value.unwrap_or_default()).map_err(|source| {
                 MetadataLogError::Record {
                     offset: record.offset,

@@ -87,8 +87,7 @@ counters! {
     Counter append_failures = "thalweg_append_failures_total", "Writes to logs that failed.";
     Counter segments_rolled = "thalweg_segments_rolled_total", "Segments closed for size or age.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
-    Counter reads_cold = "thalweg_cold_reads_total", "Fetch ranges that were not in the page cache.";
-    Counter stalls = "thalweg_inline_stalls_total", "System calls made inline on the core that took more than 1 ms.";
+    Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory.";
     Counter reactor_ops = "thalweg_reactor_operations_total", "File operations given to the engine.";
     Counter reactor_short_writes = "thalweg_reactor_short_writes_total", "File writes that came back short and were submitted again.";
     Gauge reactor_in_flight = "thalweg_reactor_in_flight", "File operations in flight now.";

@@ -51,6 +51,21 @@ impl CoreMetrics {
         }
     }
 
+    /// Numbers of the control plane, which is no shard: what the accept loop counts.
+    #[must_use]
+    pub fn of_control() -> Self {
+        CoreMetrics::new(CONTROL, 1)
+    }
+
+    /// Value of the label `core`: the shard's index, or `control`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.core {
+            CONTROL => "control".to_owned(),
+            shard => shard.to_string(),
+        }
+    }
+
     /// Adds one time to a stage.
     pub fn record(&mut self, stage: Stage, took: Duration) {
         self.stages[stage.index()].record(took);
@@ -105,6 +120,9 @@ impl CoreMetrics {
         }
     }
 }
+
+/// Stands for the control plane where a shard's index is expected.
+const CONTROL: u16 = u16::MAX;
 
 /// Facts about the process, known to the control plane.
 #[derive(Clone, Debug, Default, PartialEq)]

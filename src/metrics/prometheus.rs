@@ -132,7 +132,7 @@ fn engines(page: &mut Page, cores: &[CoreMetrics]) {
             .pinned_to
             .map_or_else(|| "none".to_owned(), |cpu| cpu.to_string());
         let labels = [
-            ("core", &*core.core.to_string()),
+            ("core", &*core.label()),
             ("engine", engine.kind),
             ("reason", &engine.reason),
             ("cpu", &pinned),
@@ -144,7 +144,7 @@ fn engines(page: &mut Page, cores: &[CoreMetrics]) {
 fn counters(page: &mut Page, cores: &[CoreMetrics]) {
     let per_core: Vec<_> = cores
         .iter()
-        .map(|c| (c.core.to_string(), c.counters.fields()))
+        .map(|c| (c.label(), c.counters.fields()))
         .collect();
     let Some((_, first)) = per_core.first() else {
         return;
@@ -161,7 +161,7 @@ fn apis(page: &mut Page, cores: &[CoreMetrics]) {
     const REQUESTS: &str = "thalweg_requests_total";
     page.head(REQUESTS, Kind::Counter.name(), "Requests received, by API.");
     for core in cores {
-        let label = core.core.to_string();
+        let label = core.label();
         for api in core.apis.used() {
             page.sample(
                 REQUESTS,
@@ -177,7 +177,7 @@ fn apis(page: &mut Page, cores: &[CoreMetrics]) {
         "Error codes sent, by API and error.",
     );
     for core in cores {
-        let label = core.core.to_string();
+        let label = core.label();
         for api in core.apis.used() {
             for (error, count) in &api.errors {
                 let labels = [("core", &*label), ("api", api.name), ("error", error)];
@@ -195,7 +195,7 @@ fn connections(page: &mut Page, cores: &[CoreMetrics]) {
         "Connections closed before they were served.",
     );
     for core in cores {
-        let label = core.core.to_string();
+        let label = core.label();
         for reason in RefuseReason::ALL {
             let labels = [("core", &*label), ("reason", reason.label())];
             page.sample(REFUSED, &labels, core.refused(*reason));
@@ -208,7 +208,7 @@ fn connections(page: &mut Page, cores: &[CoreMetrics]) {
         "Served connections that were closed, by reason.",
     );
     for core in cores {
-        let label = core.core.to_string();
+        let label = core.label();
         for reason in CloseReason::ALL {
             let labels = [("core", &*label), ("reason", reason.label())];
             page.sample(CLOSED, &labels, core.closed(*reason));
@@ -227,7 +227,7 @@ fn stages(page: &mut Page, cores: &[CoreMetrics]) {
             format!("{}_count", stage.metric()),
         );
         for core in cores {
-            let label = core.core.to_string();
+            let label = core.label();
             let times = core.stage(*stage);
             let recent = times.quantiles(&QUANTILES);
             for (i, quantile) in QUANTILES.iter().enumerate() {

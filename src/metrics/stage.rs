@@ -58,7 +58,6 @@ stages! {
     Fetch = "thalweg_fetch_seconds", "A fetch request without its wait for records.";
     FetchWait = "thalweg_fetch_wait_seconds", "The wait of a fetch for records (long polling).";
     CrossCoreHop = "thalweg_cross_core_hop_seconds", "From putting a request in another core's mailbox to its being taken out.";
-    LoopTurn = "thalweg_loop_turn_seconds", "One turn of the core's event loop without the wait for events.";
     ResponseWrite = "thalweg_response_write_seconds", "From an answer being ready to its last byte being given to the socket.";
 }
 

@@ -70,14 +70,14 @@ mod tests {
         let (reply, mut answer) = oneshot::channel();
         let group = AppendGroup::new(2, reply);
         group.settle(1, Err(ErrorCode::KafkaStorageError));
-        assert!(answer.try_recv().is_none());
+        assert!(answer.try_take().is_none());
         let placed = Placed {
             base_offset: Offset(7),
             log_append_time: TimestampMs::NONE,
             log_start: Offset(0),
         };
         group.settle(0, Ok(placed));
-        let outcomes = answer.try_recv().expect("both are settled");
+        let outcomes = answer.try_take().expect("both are settled");
         assert_eq!(outcomes.len(), 2);
         assert_eq!(outcomes[0].slot, 1);
         assert_eq!(outcomes[1].result.map(|p| p.base_offset), Ok(Offset(7)));

@@ -13,7 +13,7 @@ use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
     ClusterView, ControlHandle, PartitionToOpen, ShardCommand, StoppedPartition,
 };
-use thalweg_metrics::{CoreMetrics, Engine};
+use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
@@ -22,7 +22,7 @@ use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 use thalweg_types::{ShardId, TopicPartition};
 
 use crate::partition::{OpenContext, Partition};
-use crate::peer::PeerRequest;
+use crate::peer::{Mail, PeerRequest};
 use crate::shard::{Shard, ShardParts};
 
 /// Requests taken from the mailbox in one turn before other tasks of the shard run.
@@ -33,8 +33,8 @@ const CONNECTION_DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The mailbox of one shard and the way to those of all others.
 pub struct PeerLink {
-    inbox: mailbox::Receiver<PeerRequest>,
-    peers: Vec<mailbox::Sender<PeerRequest>>,
+    inbox: mailbox::Receiver<Mail>,
+    peers: Vec<mailbox::Sender<Mail>>,
 }
 
 /// Connects `shards` shards with each other; one link per shard, in order of id.
@@ -144,7 +144,12 @@ async fn run(setup: ShardSetup, engine: Engine) {
     let peer_loop = task::spawn(async move {
         let mut batch = Vec::with_capacity(PEER_REQUESTS_PER_TURN);
         while inbox.recv_many(&mut batch, PEER_REQUESTS_PER_TURN).await > 0 {
-            for request in batch.drain(..) {
+            for Mail { sent, request } in batch.drain(..) {
+                let waited = time::now().saturating_duration_since(sent);
+                serving
+                    .metrics
+                    .borrow_mut()
+                    .record(Stage::CrossCoreHop, waited);
                 serve_peer(&serving, request);
             }
             task::yield_now().await;
@@ -259,13 +264,15 @@ impl Lifecycle {
     fn scrape(&self) -> CoreMetrics {
         self.net.refresh_gauges();
         let parked = self.shard.parked_fetches();
+        let waiting = self.shard.mailbox_depth();
         let mut metrics = self.shard.metrics.borrow_mut();
         let stats = thalweg_reactor::stats::read();
         metrics.counters.fetches_parked = parked;
+        metrics.counters.mailbox_depth = waiting;
         metrics.counters.reactor_ops = stats.ops_started;
         metrics.counters.reactor_short_writes = stats.short_ops_resubmitted;
         metrics.counters.reactor_in_flight = stats.ops_started - stats.ops_finished;
-        metrics.counters.stalls = stats.sendfile_stalls;
+        metrics.counters.sendfile_stalls = stats.sendfile_stalls;
         metrics.clone()
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Buffers move with the message; nothing is shared but file handles and wake flags.
 
+use std::time::Instant;
+
 use bytes::BytesMut;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::BatchSummary;
@@ -128,6 +130,14 @@ pub(crate) struct OffsetFound {
     pub slot: usize,
     /// (offset, timestamp, epoch of the record); -1 each when there is no such record.
     pub result: Result<(Offset, TimestampMs, LeaderEpoch), ErrorCode>,
+}
+
+/// A request in the mailbox of another shard.
+pub(crate) struct Mail {
+    /// When it was sent, for the time of the hop.
+    pub sent: Instant,
+    /// What is asked.
+    pub request: PeerRequest,
 }
 
 /// A message to the shard that owns the partitions named in it.

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{ClusterView, ControlHandle};
 use thalweg_metrics::CoreMetrics;
-use thalweg_protocol::ErrorCode;
-use thalweg_reactor::{mailbox, oneshot, task};
+use thalweg_protocol::{ApiKey, ErrorCode};
+use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_replica::Acks;
 use thalweg_types::{ShardId, TopicId, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended};
 use crate::partition::Partition;
 use crate::peer::{
-    AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId, PeerRequest,
+    AppendAsk, FetchAsk, FetchFound, Mail, OffsetAsk, OffsetFound, Park, ParkId, PeerRequest,
 };
 
 /// One core's state, shared by its tasks through `Rc`; no borrow is held across an await.
@@ -30,7 +30,7 @@ pub(crate) struct Shard {
     pub(crate) control: ControlHandle,
     pub(crate) data_dir: PathBuf,
     pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
-    peers: Vec<mailbox::Sender<PeerRequest>>,
+    peers: Vec<mailbox::Sender<Mail>>,
     view: RefCell<Arc<ClusterView>>,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
     topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
@@ -62,7 +62,7 @@ pub(crate) struct ShardParts {
     pub(crate) control: ControlHandle,
     pub(crate) data_dir: PathBuf,
     pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
-    pub(crate) peers: Vec<mailbox::Sender<PeerRequest>>,
+    pub(crate) peers: Vec<mailbox::Sender<Mail>>,
     pub(crate) view: Arc<ClusterView>,
 }
 
@@ -160,6 +160,34 @@ impl Shard {
         (u64::from(self.id.0) << 48) | next
     }
 
+    /// Requests waiting in this shard's mailbox.
+    pub(crate) fn mailbox_depth(&self) -> u64 {
+        self.peers[usize::from(self.id.0)].len() as u64
+    }
+
+    /// Sends a request to another shard. When that shard is stopping, the request is dropped and
+    /// with it the channel for its answer, which the asker sees closed.
+    async fn ask_peer(&self, owner: usize, request: PeerRequest) {
+        self.metrics.borrow_mut().counters.cross_core_requests += 1;
+        let _ = self.peers[owner]
+            .send(Mail {
+                sent: time::now(),
+                request,
+            })
+            .await;
+    }
+
+    /// Counts an error that a client was told.
+    pub(crate) fn count_error(&self, key: ApiKey, error: i16) {
+        if error != ErrorCode::None.code() {
+            let name = ErrorCode::from_code(error).map_or("UNKNOWN", ErrorCode::name);
+            self.metrics
+                .borrow_mut()
+                .apis
+                .count_error(key as i16, key.name(), name);
+        }
+    }
+
     /// Queues batches at their owner, in this order, and returns the channel that tells what became
     /// of them. A closed channel means that the owner is stopping.
     pub(crate) async fn append_at(
@@ -172,10 +200,7 @@ impl Shard {
         if owner == usize::from(self.id.0) {
             self.append_here(asks, acks, reply);
         } else {
-            self.metrics.borrow_mut().counters.cross_core_requests += 1;
-            // A refused send drops the reply with the message, which closes the channel.
-            let _ = self.peers[owner]
-                .send(PeerRequest::Append { asks, acks, reply })
+            self.ask_peer(owner, PeerRequest::Append { asks, acks, reply })
                 .await;
         }
         answer
@@ -207,10 +232,8 @@ impl Shard {
         if owner == usize::from(self.id.0) {
             return FetchAnswer::Here(self.fetch_here(asks, park).await);
         }
-        self.metrics.borrow_mut().counters.cross_core_requests += 1;
         let (reply, answer) = oneshot::channel();
-        let _ = self.peers[owner]
-            .send(PeerRequest::Fetch { asks, park, reply })
+        self.ask_peer(owner, PeerRequest::Fetch { asks, park, reply })
             .await;
         FetchAnswer::Coming(answer)
     }
@@ -239,11 +262,14 @@ impl Shard {
         }
         let peer = self.peers[owner].clone();
         // Called from a destructor: the send may have to wait for room, so it gets its own task.
-        if let Err(mailbox::TrySendError::Full(request)) =
-            peer.try_send(PeerRequest::Unpark { id, partitions })
-        {
+        let request = PeerRequest::Unpark { id, partitions };
+        let mail = Mail {
+            sent: time::now(),
+            request,
+        };
+        if let Err(mailbox::TrySendError::Full(mail)) = peer.try_send(mail) {
             task::spawn(async move {
-                let _ = peer.send(request).await;
+                let _ = peer.send(mail).await;
             });
         }
     }
@@ -270,9 +296,7 @@ impl Shard {
                 let _ = reply.send(shard.list_offsets_here(asks).await);
             });
         } else {
-            self.metrics.borrow_mut().counters.cross_core_requests += 1;
-            let _ = self.peers[owner]
-                .send(PeerRequest::ListOffsets { asks, reply })
+            self.ask_peer(owner, PeerRequest::ListOffsets { asks, reply })
                 .await;
         }
         answer

@@ -26,6 +26,9 @@ pub struct TimestampHit {
     pub leader_epoch: LeaderEpoch,
 }
 
+/// A segment, and where the one behind it begins.
+type SegmentAndNext = (Rc<Segment>, Option<Offset>);
+
 impl Log {
     /// The first record whose timestamp is at least `target`, in the order of offsets, whatever the
     /// order of timestamps (RP-98). Everything written counts: whether the answer is below the high
@@ -112,10 +115,7 @@ impl Log {
     }
 
     /// The segment that would hold `offset` and where the next one begins.
-    fn segment_at(
-        &self,
-        offset: Offset,
-    ) -> Result<Option<(Rc<Segment>, Option<Offset>)>, ReadError> {
+    fn segment_at(&self, offset: Offset) -> Result<Option<SegmentAndNext>, ReadError> {
         let state = self.inner.state.borrow();
         state.check_readable()?;
         let index = state.segment_for(offset);

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -56,7 +57,9 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
         start_unix_seconds: time::unix_ms() as f64 / 1e3,
         ..ProcessFacts::default()
     }));
+    let accepted = Rc::new(RefCell::new(CoreMetrics::of_control()));
     let http = HttpState {
+        control: answer_scrapes(Rc::clone(&accepted)),
         readiness: Arc::clone(&readiness),
         facts: Arc::clone(&facts),
         shards: commands.clone(),
@@ -81,6 +84,10 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
         DirectoryState::Unclean => Start::AfterCrash,
     };
 
+    if start == Start::AfterCrash {
+        tracing::warn!(dir = %dir.path().display(),
+            "the last process did not stop in order: checking logs, raising leader epochs");
+    }
     let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
     let control = ControlHandle::new(requests);
     let mut shards = Shards::start(&layout, &config, &dir, &endpoint, &control, shard_inboxes)?;
@@ -103,14 +110,14 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
         let _ = finished.send(controller.run(inbox).await);
     });
 
-    let accepting = shards.accept(listener, &config);
+    let accepting = shards.accept(listener, &config, accepted);
     facts.set_start(time::now() - began, start);
     readiness.mark_ready();
     tracing::info!(
         %address,
         shards = layout.pins.len(),
         took_ms = (time::now() - began).as_millis() as u64,
-        "listening address={address}"
+        "listening"
     );
     let signal = signals.next().await;
     tracing::info!(?signal, "stopping");
@@ -204,8 +211,24 @@ async fn serve_http(args: &ServeArgs, state: HttpState) -> anyhow::Result<()> {
             tracing::error!(%error, "the metrics endpoint ended");
         }
     });
-    tracing::info!(address = %bound, "metrics address={bound}");
+    tracing::info!(address = %bound, "metrics");
     Ok(())
+}
+
+/// Scrapes of the accept loop's numbers that may wait.
+const SCRAPES_WAITING_MAX: usize = 16;
+
+/// Gives the HTTP endpoint, whose futures must be `Send`, a way to numbers that are not.
+fn answer_scrapes(
+    metrics: Rc<RefCell<CoreMetrics>>,
+) -> mailbox::Sender<oneshot::Sender<CoreMetrics>> {
+    let (asking, mut asked) = mailbox::channel::<oneshot::Sender<CoreMetrics>>(SCRAPES_WAITING_MAX);
+    task::spawn(async move {
+        while let Some(reply) = asked.recv().await {
+            let _ = reply.send(metrics.borrow().clone());
+        }
+    });
+    asking
 }
 
 /// The threads of the shards.
@@ -265,7 +288,12 @@ impl Shards {
     }
 
     /// Accepts on the control thread and hands each socket to the shard with the fewest.
-    fn accept(&self, listener: Listener, config: &BrokerConfig) -> task::Task<()> {
+    fn accept(
+        &self,
+        listener: Listener,
+        config: &BrokerConfig,
+        metrics: Rc<RefCell<CoreMetrics>>,
+    ) -> task::Task<()> {
         let limits = ConnectionLimits {
             total: config.max_connections() as usize,
             ..ConnectionLimits::default()
@@ -274,7 +302,6 @@ impl Shards {
         let connections = self.connections.clone();
         let sockets = self.sockets.clone();
         task::spawn(async move {
-            let metrics = RefCell::new(CoreMetrics::new(0, 1));
             let mut turn = 0;
             let error = acceptor
                 .run(&metrics, async |incoming: Incoming| {

@@ -62,7 +62,6 @@ fn table() -> Vec<ApiVersion> {
             api_key: row.key as i16,
             min_version: row.min,
             max_version: row.max,
-            ..Default::default()
         })
         .collect()
 }

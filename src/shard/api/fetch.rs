@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use thalweg_control::ClusterView;
 use thalweg_metadata::Topic;
+use thalweg_metrics::Stage;
 use thalweg_protocol::messages::fetch_request::FetchTopic;
 use thalweg_protocol::messages::fetch_response::{
     EpochEndOffset, FetchableTopicResponse, PartitionData,
 };
 use thalweg_protocol::messages::{FetchRequest, FetchResponse};
-use thalweg_protocol::{ErrorCode, Records};
+use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
 use thalweg_storage::ReadPlan;
 use thalweg_types::{LeaderEpoch, Offset, PartitionIndex, TopicPartition};
@@ -24,9 +25,8 @@ use crate::parking::Parking;
 use crate::peer::{FetchAsk, FetchFound, Park};
 use crate::shard::Shard;
 
-/// `session_epoch` that closes a session, and the one of a fetch without session (KIP-227).
-const FINAL_EPOCH: i32 = -1;
-/// `session_epoch` that opens a session.
+/// `session_epoch` that opens a session; -1 is a fetch without one, higher ones continue one
+/// (KIP-227).
 const INITIAL_EPOCH: i32 = 0;
 
 /// An answer and the file ranges that belong into its gaps, in order.
@@ -51,15 +51,17 @@ pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16
         // Sessions are not kept: the client falls back to full fetches.
         return refused(ErrorCode::FetchSessionIdNotFound);
     }
-    debug_assert!(FINAL_EPOCH < INITIAL_EPOCH);
     let view = shard.view();
     let mut fetching = resolve(&shard, &view, &request, version);
     let bytes_min = u64::try_from(request.min_bytes).unwrap_or(0);
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let deadline = time::now() + wait;
 
+    let began = time::now();
+    let mut waited = Duration::ZERO;
     let mut found = look(&shard, &fetching, None).await;
     if !is_enough(&found, &fetching.found, bytes_min) && !wait.is_zero() && fetching.has_asks() {
+        let parked = time::now();
         let mut parking = Parking::new(Rc::clone(&shard), fetching.partitions());
         loop {
             let missing = bytes_min.saturating_sub(bytes(&found));
@@ -72,9 +74,39 @@ pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16
                 break;
             }
         }
+        waited = time::now() - parked;
+        shard.metrics.borrow_mut().record(Stage::FetchWait, waited);
     }
     fetching.found.append(&mut found);
-    build(request.topics, fetching)
+    let fetched = build(request.topics, fetching);
+    count(&shard, &view, &fetched.response);
+    shard
+        .metrics
+        .borrow_mut()
+        .record(Stage::Fetch, time::now() - began - waited);
+    fetched
+}
+
+/// Counts bytes by topic and errors.
+fn count(shard: &Shard, view: &ClusterView, response: &FetchResponse) {
+    for topic in &response.responses {
+        let bytes: u64 = topic
+            .partitions
+            .iter()
+            .map(|row| match &row.records {
+                Some(Records::Extern(len)) => u64::from(*len),
+                Some(Records::Held(_)) | None => 0,
+            })
+            .sum();
+        if bytes > 0 {
+            let known = view.image.topic_by_id(topic.topic_id);
+            let name = known.map_or(&*topic.topic, |known| &*known.name);
+            shard.metrics.borrow_mut().topics.of(name).fetched_bytes += bytes;
+        }
+        for row in &topic.partitions {
+            shard.count_error(ApiKey::Fetch, row.error_code);
+        }
+    }
 }
 
 fn refused(error: ErrorCode) -> Fetched {

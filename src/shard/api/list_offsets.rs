@@ -37,40 +37,7 @@ pub(crate) async fn answer(
     request: ListOffsetsRequest,
 ) -> ListOffsetsResponse {
     let version = call.version;
-    let view = shard.view();
-    let isolation = super::isolation(request.isolation_level);
-    let mut asks: Vec<Vec<OffsetAsk>> = Vec::new();
-    asks.resize_with(shard.shard_count(), Vec::new);
-    let mut rows: Vec<ListOffsetsPartitionResponse> = Vec::new();
-    for topic in &request.topics {
-        let known = view.image.topic(&topic.name);
-        for partition in &topic.partitions {
-            let slot = rows.len();
-            let mut row = ListOffsetsPartitionResponse {
-                partition_index: partition.partition_index,
-                ..Default::default()
-            };
-            let id = known.map(|known| TopicPartition {
-                topic: known.id,
-                partition: PartitionIndex(partition.partition_index),
-            });
-            let owner = id.and_then(|id| view.owner(id).map(|owner| (id, owner)));
-            match (special_since(partition.timestamp), owner) {
-                (Some(since), Some((id, owner))) if version >= since => {
-                    asks[usize::from(owner.0)].push(OffsetAsk {
-                        slot,
-                        id,
-                        timestamp: partition.timestamp,
-                        current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
-                        isolation,
-                    });
-                }
-                (_, None) => row.error_code = ErrorCode::UnknownTopicOrPartition.code(),
-                (_, Some(_)) => row.error_code = ErrorCode::UnsupportedVersion.code(),
-            }
-            rows.push(row);
-        }
-    }
+    let (asks, mut rows) = sort(&shard, &request, version);
     let mut answers = Vec::new();
     for (owner, asks) in asks
         .into_iter()
@@ -105,6 +72,50 @@ pub(crate) async fn answer(
         topics,
         ..Default::default()
     }
+}
+
+/// Questions by owner, and a row per partition asked for; those that can not be asked have their
+/// error already.
+fn sort(
+    shard: &Shard,
+    request: &ListOffsetsRequest,
+    version: i16,
+) -> (Vec<Vec<OffsetAsk>>, Vec<ListOffsetsPartitionResponse>) {
+    let view = shard.view();
+    let isolation = super::isolation(request.isolation_level);
+    let mut asks: Vec<Vec<OffsetAsk>> = Vec::new();
+    asks.resize_with(shard.shard_count(), Vec::new);
+    let mut rows: Vec<ListOffsetsPartitionResponse> = Vec::new();
+    for topic in &request.topics {
+        let known = view.image.topic(&topic.name);
+        for partition in &topic.partitions {
+            let slot = rows.len();
+            let mut row = ListOffsetsPartitionResponse {
+                partition_index: partition.partition_index,
+                ..Default::default()
+            };
+            let id = known.map(|known| TopicPartition {
+                topic: known.id,
+                partition: PartitionIndex(partition.partition_index),
+            });
+            let owner = id.and_then(|id| view.owner(id).map(|owner| (id, owner)));
+            match (special_since(partition.timestamp), owner) {
+                (Some(since), Some((id, owner))) if version >= since => {
+                    asks[usize::from(owner.0)].push(OffsetAsk {
+                        slot,
+                        id,
+                        timestamp: partition.timestamp,
+                        current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
+                        isolation,
+                    });
+                }
+                (_, None) => row.error_code = ErrorCode::UnknownTopicOrPartition.code(),
+                (_, Some(_)) => row.error_code = ErrorCode::UnsupportedVersion.code(),
+            }
+            rows.push(row);
+        }
+    }
+    (asks, rows)
 }
 
 fn fill(rows: &mut [ListOffsetsPartitionResponse], found: OffsetFound, version: i16) {

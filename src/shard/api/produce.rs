@@ -5,12 +5,13 @@
 //! core moves there by pointer.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use thalweg_config::{TimestampType, TopicConfig};
 use thalweg_control::ClusterView;
 use thalweg_net::MemoryPermit;
+use thalweg_protocol::messages::produce_request::TopicProduceData;
 use thalweg_protocol::messages::produce_response::{
     PartitionProduceResponse, TopicProduceResponse,
 };
@@ -42,46 +43,81 @@ pub(crate) async fn begin(
     version: i16,
     permit: MemoryPermit,
 ) -> Producing {
-    let view = shard.view();
-    let acks = Acks::from_wire(request.acks).map_err(Refused::code);
-    let wait_max = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    let mut batches: Vec<Vec<AppendAsk>> = Vec::new();
-    batches.resize_with(shard.shard_count(), Vec::new);
-    let mut slots = Vec::new();
-    let mut responses = Vec::with_capacity(request.topic_data.len());
-    for (t, topic) in request.topic_data.into_iter().enumerate() {
-        let found = if topic.topic_id.is_zero() {
-            view.image.topic(&topic.name)
-        } else {
-            view.image.topic_by_id(topic.topic_id)
-        };
-        let unknown = match topic.topic_id.is_zero() {
-            true => ErrorCode::UnknownTopicOrPartition,
-            false => ErrorCode::UnknownTopicId,
+    let mut sorting = Sorting {
+        shard,
+        view: shard.view(),
+        version,
+        acks: Acks::from_wire(request.acks).map_err(Refused::code),
+        batches: Vec::new(),
+        slots: Vec::new(),
+    };
+    sorting.batches.resize_with(shard.shard_count(), Vec::new);
+    let topics = request.topic_data.into_iter().enumerate();
+    let responses = topics.map(|(t, topic)| sorting.topic(t, topic)).collect();
+    // With invalid acks no batch got this far.
+    let acks = sorting.acks.unwrap_or(Acks::Leader);
+    let mut waits = Vec::new();
+    for (owner, asks) in sorting.batches.into_iter().enumerate() {
+        if !asks.is_empty() {
+            waits.push(shard.append_at(owner, asks, acks).await);
+        }
+    }
+    Producing {
+        response: ProduceResponse {
+            responses,
+            ..Default::default()
+        },
+        slots: sorting.slots,
+        waits,
+        wait_max: Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)),
+        permit,
+    }
+}
+
+/// Sorts the batches of one request by owner, and fills the rows of those that are refused.
+struct Sorting<'a> {
+    shard: &'a Shard,
+    view: Arc<ClusterView>,
+    version: i16,
+    acks: Result<Acks, ErrorCode>,
+    /// By owner.
+    batches: Vec<Vec<AppendAsk>>,
+    /// Topic and partition row of each batch.
+    slots: Vec<(usize, usize)>,
+}
+
+/// An error to report, with what a person should read beside it.
+type Complaint = (ErrorCode, Option<String>);
+
+impl Sorting<'_> {
+    fn topic(&mut self, t: usize, topic: TopicProduceData) -> TopicProduceResponse {
+        let found = match topic.topic_id.is_zero() {
+            true => self
+                .view
+                .image
+                .topic(&topic.name)
+                .map(|found| found.id)
+                .ok_or(ErrorCode::UnknownTopicOrPartition),
+            false => self
+                .view
+                .image
+                .topic_by_id(topic.topic_id)
+                .map(|found| found.id)
+                .ok_or(ErrorCode::UnknownTopicId),
         };
         let mut rows = Vec::with_capacity(topic.partition_data.len());
         for (p, data) in topic.partition_data.into_iter().enumerate() {
             let mut row = PartitionProduceResponse {
                 index: data.index,
-                error_code: ErrorCode::None.code(),
                 base_offset: -1,
                 ..Default::default()
             };
-            let slot = slots.len();
-            slots.push((t, p));
-            let checked = match (&acks, found) {
-                (Err(error), _) => Err((*error, None)),
-                (Ok(_), None) => Err((unknown, None)),
-                (Ok(_), Some(topic)) => {
-                    let id = TopicPartition {
-                        topic: topic.id,
-                        partition: PartitionIndex(data.index),
-                    };
-                    check(shard, &view, id, data.records, (slot, version))
-                }
-            };
-            match checked {
-                Ok((owner, ask)) => batches[owner].push(ask),
+            let slot = self.slots.len();
+            self.slots.push((t, p));
+            let partition = PartitionIndex(data.index);
+            let id = found.map(|topic| TopicPartition { topic, partition });
+            match self.check(id, data.records, slot) {
+                Ok((owner, ask)) => self.batches[owner].push(ask),
                 Err((error, message)) => {
                     row.error_code = error.code();
                     row.error_message = message;
@@ -89,72 +125,44 @@ pub(crate) async fn begin(
             }
             rows.push(row);
         }
-        responses.push(TopicProduceResponse {
+        TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
             partition_responses: rows,
-        });
+        }
     }
-    let acks = acks.unwrap_or(Acks::Leader);
-    let mut waits = Vec::new();
-    for (owner, asks) in batches
-        .into_iter()
-        .enumerate()
-        .filter(|(_, asks)| !asks.is_empty())
-    {
-        waits.push(shard.append_at(owner, asks, acks).await);
-    }
-    let response = ProduceResponse {
-        responses,
-        ..Default::default()
-    };
-    Producing {
-        response,
-        slots,
-        waits,
-        wait_max,
-        permit,
-    }
-}
 
-/// What an entry of the request turns into: its owner and its append, or an error to report.
-type Checked = Result<(usize, AppendAsk), (ErrorCode, Option<String>)>;
-
-fn check(
-    shard: &Shard,
-    view: &ClusterView,
-    id: TopicPartition,
-    records: Option<Records>,
-    (slot, version): (usize, i16),
-) -> Checked {
-    let Some(owner) = view.owner(id) else {
-        return Err((ErrorCode::UnknownTopicOrPartition, None));
-    };
-    let Some(config) = shard.topic_config(id.topic) else {
-        return Err((ErrorCode::UnknownTopicOrPartition, None));
-    };
-    let mut batch: BytesMut = match records {
-        Some(Records::Held(batch)) => batch,
+    fn check(
+        &self,
+        id: Result<TopicPartition, ErrorCode>,
+        records: Option<Records>,
+        slot: usize,
+    ) -> Result<(usize, AppendAsk), Complaint> {
+        self.acks.map_err(|error| (error, None))?;
+        let id = id.map_err(|error| (error, None))?;
+        let unknown = || (ErrorCode::UnknownTopicOrPartition, None);
+        let owner = self.view.owner(id).ok_or_else(unknown)?;
+        let config = self.shard.topic_config(id.topic).ok_or_else(unknown)?;
         // A decoded request always holds its bytes.
-        Some(Records::Extern(_)) | None => {
+        let Some(Records::Held(mut batch)) = records else {
             return Err((ErrorCode::InvalidRecord, Some("no record batch".to_owned())));
+        };
+        let rules = rules(&config, self.version);
+        match records::validate_produce(&batch, &rules) {
+            Ok(summary) => {
+                summary.settle(&mut batch);
+                Ok((
+                    usize::from(owner.0),
+                    AppendAsk {
+                        slot,
+                        id,
+                        batch,
+                        summary,
+                    },
+                ))
+            }
+            Err(refusal) => Err((refusal.error_code(), Some(refusal.to_string()))),
         }
-    };
-    let rules = rules(&config, version);
-    match records::validate_produce(&batch, &rules) {
-        Ok(summary) => {
-            summary.settle(&mut batch);
-            Ok((
-                usize::from(owner.0),
-                AppendAsk {
-                    slot,
-                    id,
-                    batch,
-                    summary,
-                },
-            ))
-        }
-        Err(refusal) => Err((refusal.error_code(), Some(refusal.to_string()))),
     }
 }
 
