@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
-use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
+use thalweg_metadata::controller::{InternalTopic, Registration, TopicRefusal, initial_records};
 use thalweg_metadata::{
     ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
 };
@@ -13,7 +13,7 @@ use thalweg_protocol::messages::{
 };
 use thalweg_reactor::{mailbox, oneshot, time};
 use thalweg_storage::{LogDir, LogError, PartitionName, Recovery};
-use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicPartition, Uuid};
+use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoints::Checkpoints;
 use crate::facts::Facts;
@@ -239,6 +239,9 @@ impl Controller {
                 ControlRequest::AutoCreate { names, reply } => {
                     let _ = reply.send(self.auto_create(&names).await);
                 }
+                ControlRequest::CreateInternal { topic, reply } => {
+                    let _ = reply.send(self.create_internal(topic).await);
+                }
                 ControlRequest::DeleteTopics {
                     request,
                     version,
@@ -286,6 +289,23 @@ impl Controller {
             }
         }
         answer
+    }
+
+    async fn create_internal(&mut self, topic: InternalTopic) -> Result<TopicId, TopicRefusal> {
+        let view = Arc::clone(&self.view);
+        let decision =
+            Decisions::new(&view.image, &self.config, &mut *self.random).create_internal(topic);
+        let created = decision.answer?;
+        match self.commit(decision.records).await {
+            Ok(()) => Ok(created),
+            Err(error) => {
+                tracing::error!(topic = topic.name(), %error, "topic not created");
+                Err(TopicRefusal {
+                    code: ErrorCode::KafkaStorageError,
+                    message: NOT_DURABLE.to_owned(),
+                })
+            }
+        }
     }
 
     async fn delete_topics(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_metadata::controller::TopicRefusal;
+use thalweg_metadata::controller::{InternalTopic, TopicRefusal};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
@@ -32,6 +32,13 @@ pub enum ControlRequest {
         names: Vec<String>,
         /// Gets one outcome per name.
         reply: oneshot::Sender<Vec<AutoCreated>>,
+    },
+    /// A topic that the broker keeps for itself is needed.
+    CreateInternal {
+        /// Which.
+        topic: InternalTopic,
+        /// Gets its id, also when it existed before.
+        reply: oneshot::Sender<Result<TopicId, TopicRefusal>>,
     },
     /// DeleteTopics.
     DeleteTopics {
@@ -128,6 +135,19 @@ impl ControlHandle {
         let (reply, answer) = oneshot::channel();
         self.requests
             .send(ControlRequest::AutoCreate { names, reply })
+            .await
+            .ok()?;
+        answer.await
+    }
+
+    /// Makes sure that an internal topic exists. `None` means that the broker is stopping.
+    pub async fn create_internal(
+        &self,
+        topic: InternalTopic,
+    ) -> Option<Result<TopicId, TopicRefusal>> {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .send(ControlRequest::CreateInternal { topic, reply })
             .await
             .ok()?;
         answer.await

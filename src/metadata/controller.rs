@@ -4,6 +4,7 @@
 mod cluster;
 mod create;
 mod delete;
+mod internal;
 
 use thalweg_config::BrokerConfig;
 use thalweg_protocol::ErrorCode;
@@ -13,6 +14,7 @@ use crate::image::Image;
 use crate::record::Record;
 
 pub use cluster::{METADATA_VERSION, METADATA_VERSION_FEATURE, Registration, initial_records};
+pub use internal::InternalTopic;
 
 /// Draws of a random id before giving up; each fails with a chance below 2 in 64.
 const ID_DRAWS_MAX: usize = 64;

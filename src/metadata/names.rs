@@ -3,11 +3,10 @@
 use thalweg_types::limits::TOPIC_NAME_BYTES_MAX;
 
 /// Topics that the broker keeps for itself; clients see them marked as internal.
-const INTERNAL: [&str; 3] = [
-    "__consumer_offsets",
-    "__transaction_state",
-    "__share_group_state",
-];
+const INTERNAL: [&str; 3] = [OFFSETS_TOPIC, "__transaction_state", "__share_group_state"];
+
+/// Topic of the groups and their offsets.
+pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// Name of the metadata log's directory and topic; no client may create it.
 pub const METADATA_TOPIC: &str = "__cluster_metadata";

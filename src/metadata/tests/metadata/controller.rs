@@ -1,7 +1,7 @@
 //! What the controller decides, on a cluster of one broker.
 
 use super::common::{LOCAL, after, config, create, draws, formatted, registration, topic};
-use thalweg_metadata::controller::METADATA_VERSION;
+use thalweg_metadata::controller::{InternalTopic, METADATA_VERSION};
 use thalweg_metadata::{Controller, Image, Placement, Record};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::create_topics_request::{
@@ -323,6 +323,32 @@ fn auto_creation_takes_the_brokers_defaults() {
         of("__consumer_offsets"),
         Err(ErrorCode::UnknownTopicOrPartition)
     );
+}
+
+#[test]
+fn the_offsets_topic_gets_the_settings_it_must_have_once() {
+    let (image, mut draw) = (formatted(), draws());
+    let config = config(&["offsets.topic.num.partitions=7"]);
+    let mut controller = Controller::new(&image, &config, &mut draw);
+    let decision = controller.create_internal(InternalTopic::ConsumerOffsets);
+    let image = after(&image, &decision.records);
+    let topic = image.topic("__consumer_offsets").expect("created");
+    assert_eq!(decision.answer.as_ref().ok(), Some(&topic.id));
+    assert_eq!((topic.partitions.len(), topic.is_internal()), (7, true));
+    // Three replicas are the default; there is one broker.
+    assert!(topic.partitions.values().all(|p| p.replicas.len() == 1));
+    let set = |key| {
+        image
+            .topic_overrides("__consumer_offsets")
+            .find_map(|(name, value)| (name == key).then_some(value))
+    };
+    assert_eq!(set("cleanup.policy"), Some("compact"));
+    assert_eq!(set("segment.bytes"), Some("104857600"));
+
+    let mut controller = Controller::new(&image, &config, &mut draw);
+    let again = controller.create_internal(InternalTopic::ConsumerOffsets);
+    assert_eq!(again.answer.as_ref().ok(), Some(&topic.id));
+    assert!(again.records.is_empty());
 }
 
 #[test]
