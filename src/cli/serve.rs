@@ -1,8 +1,11 @@
 //! `thalweg serve`: starts the broker and waits until it is told to stop.
 
 mod assemble;
+mod directory;
+mod endpoints;
 mod layout;
 mod logging;
+mod shards;
 
 use anyhow::Context;
 use thalweg_config::BrokerConfig;

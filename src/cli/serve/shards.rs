@@ -1,0 +1,149 @@
+//! The threads of the shards, and the accept loop that feeds them.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use thalweg_config::BrokerConfig;
+use thalweg_control::{ControlHandle, Endpoint, ShardCommand, StoppedPartition, empty_view};
+use thalweg_metrics::CoreMetrics;
+use thalweg_net::{Acceptor, ConnectionLimits, ConnectionSlots, Incoming};
+use thalweg_reactor::net::Listener;
+use thalweg_reactor::{EngineChoice, RuntimeOptions, mailbox, oneshot, task};
+use thalweg_shard::ShardSetup;
+use thalweg_storage::LogDir;
+use thalweg_types::ShardId;
+use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
+
+use super::fatal;
+use super::layout::Layout;
+
+/// The threads of the shards.
+pub(super) struct Shards {
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    connections: Vec<Arc<AtomicUsize>>,
+    sockets: Vec<mailbox::Sender<Incoming>>,
+}
+
+impl Shards {
+    /// Starts one thread per shard.
+    pub(super) fn start(
+        layout: &Layout,
+        config: &Arc<BrokerConfig>,
+        dir: &LogDir,
+        endpoint: &Endpoint,
+        control: ControlHandle,
+        inboxes: Vec<mailbox::Receiver<ShardCommand>>,
+    ) -> anyhow::Result<Shards> {
+        let count = layout.pins.len();
+        let view = Arc::new(empty_view(dir, config, endpoint, u16::try_from(count)?));
+        let mut shards = Shards {
+            threads: Vec::new(),
+            connections: Vec::new(),
+            sockets: Vec::new(),
+        };
+        let links = thalweg_shard::connect(count);
+        for (i, (commands, link)) in inboxes.into_iter().zip(links).enumerate() {
+            let connections = Arc::new(AtomicUsize::new(0));
+            shards.connections.push(Arc::clone(&connections));
+            let (socket, sockets) = mailbox::channel(MAILBOX_MESSAGES_MAX);
+            shards.sockets.push(socket);
+            let setup = ShardSetup {
+                id: ShardId(u16::try_from(i)?),
+                config: Arc::clone(config),
+                data_dir: dir.path().to_owned(),
+                control: control.clone(),
+                commands,
+                sockets,
+                link,
+                connections,
+                view: Arc::clone(&view),
+            };
+            let options = RuntimeOptions {
+                name: format!("shard-{i}"),
+                pin_to: layout.pins[i],
+                engine: engine(config),
+                ring_entries: config.ring_entries(),
+                // Ring workers inherit the pin of their thread; spare cores are better for them.
+                io_worker_cores: (!layout.spare.is_empty()).then(|| layout.spare.clone()),
+                ..RuntimeOptions::default()
+            };
+            let thread = thalweg_shard::spawn(setup, options)
+                .with_context(|| format!("starting the thread of shard {i}"))?;
+            shards.threads.push(thread);
+        }
+        Ok(shards)
+    }
+
+    /// Accepts on the control thread and hands each socket to the shard with the fewest.
+    pub(super) fn accept(
+        &self,
+        listener: Listener,
+        config: &BrokerConfig,
+        metrics: Rc<RefCell<CoreMetrics>>,
+    ) -> task::Task<()> {
+        let limits = ConnectionLimits {
+            total: config.max_connections() as usize,
+            ..ConnectionLimits::default()
+        };
+        let acceptor = Acceptor::new(listener, ConnectionSlots::new(limits));
+        let connections = self.connections.clone();
+        let sockets = self.sockets.clone();
+        task::spawn(async move {
+            let mut turn = 0;
+            let error = acceptor
+                .run(&metrics, async |incoming: Incoming| {
+                    // Among equals the next in turn, so that short connections spread too.
+                    turn = (turn + 1) % connections.len();
+                    let least = (turn..connections.len())
+                        .chain(0..turn)
+                        .min_by_key(|shard| connections[*shard].load(Ordering::Relaxed))
+                        .unwrap_or(turn);
+                    connections[least].fetch_add(1, Ordering::Relaxed);
+                    // Refused only while stopping; the socket closes with the message.
+                    let _ = sockets[least].send(incoming).await;
+                })
+                .await;
+            fatal(&format!("the listener failed: {error}"));
+        })
+    }
+
+    /// Stops every shard and waits for its thread.
+    pub(super) async fn stop(
+        &mut self,
+        commands: &[mailbox::Sender<ShardCommand>],
+    ) -> Vec<StoppedPartition> {
+        let mut replies = Vec::new();
+        for shard in commands {
+            let (reply, stopped) = oneshot::channel();
+            if shard.send(ShardCommand::Stop { reply }).await.is_err() {
+                fatal("a shard ended before it was told to");
+            }
+            replies.push(stopped);
+        }
+        let mut stopped = Vec::new();
+        for reply in replies {
+            stopped.extend(reply.await.unwrap_or_default());
+        }
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => fatal(&format!("a shard had no runtime: {error}")),
+                Err(_) => fatal("a shard's thread ended by a panic"),
+            }
+        }
+        stopped
+    }
+}
+
+fn engine(config: &BrokerConfig) -> EngineChoice {
+    match config.engine() {
+        thalweg_config::Engine::Auto => EngineChoice::Auto,
+        thalweg_config::Engine::Ring => EngineChoice::Ring,
+        thalweg_config::Engine::Plain => EngineChoice::Plain,
+    }
+}
