@@ -78,7 +78,14 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
         fs::unlink(&old.path()).await?;
     } else {
         cache.add(&old);
-        inner.state.borrow().options.metrics.borrow_mut().counters.segments_rolled += 1;
+        inner
+            .state
+            .borrow()
+            .options
+            .metrics
+            .borrow_mut()
+            .counters
+            .segments_rolled += 1;
         let log = Log {
             inner: Rc::clone(inner),
         };

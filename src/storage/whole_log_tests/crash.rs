@@ -458,7 +458,7 @@ fn damage_after_a_clean_stop_is_no_torn_tail() {
 fn st_1_no_bytes_make_recovery_panic() {
     on_plain_engine(|dir| async move {
         let mut dice = super::Dice::new(11);
-        for round in 0..300 {
+        for round in 0..150 {
             let partition = dir.join("t-0");
             let _ = std::fs::remove_dir_all(&partition);
             std::fs::create_dir(&partition).expect("a directory");

@@ -27,7 +27,7 @@ async fn open(path: &Path) -> LogDir {
 }
 
 async fn refusal(path: &Path, policy: OpenPolicy) -> LogDirError {
-    LogDir::open(path, policy).await.err().expect("refused")
+    LogDir::open(path, policy).await.expect_err("refused")
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn no_bytes_make_the_inspector_panic() {
     on_both_engines(|dir| async move {
         make(&dir).await;
         let mut dice = super::Dice::new(5);
-        for _ in 0..150 {
+        for _ in 0..60 {
             for suffix in ["log", "index", "timeindex"] {
                 edit(&file(&dir, 0, suffix), |bytes| {
                     if !bytes.is_empty() {

@@ -33,7 +33,7 @@ impl Model {
 #[test]
 fn random_operations_agree_with_a_list_of_batches() {
     on_both_engines(|dir| async move {
-        for seed in 0..12 {
+        for seed in 0..5 {
             let dir = dir.join(format!("seed-{seed}"));
             std::fs::create_dir(&dir).expect("a directory");
             run(&dir, seed).await;
@@ -45,7 +45,7 @@ async fn run(dir: &Path, seed: u64) {
     let mut dice = Dice::new(seed + 100);
     let mut model = Model::default();
     let mut test = TestLog::create(dir, small_segments()).await;
-    for step in 0..200 {
+    for step in 0..150 {
         match dice.below(100) {
             0..50 => {
                 for _ in 0..=dice.below(4) {
@@ -109,14 +109,12 @@ async fn check_read(test: &TestLog, model: &Model, dice: &mut Dice) {
         .iter()
         .skip_while(|(base, records, _)| base + records <= from);
     let mut expected: Vec<u8> = Vec::new();
-    let mut whole = 0;
     for (base, records, bytes) in holding {
-        let fits = whole == 0 || expected.len() + bytes.len() <= bytes_max as usize;
+        let fits = expected.is_empty() || expected.len() + bytes.len() <= bytes_max as usize;
         if base + records > up_to.min(end.0) || !fits {
             break;
         }
         expected.extend(bytes);
-        whole += 1;
     }
     // A plan may stop early, at the end of a segment, but never empty-handed.
     assert!(expected.starts_with(&read), "from {from} up to {up_to}");
