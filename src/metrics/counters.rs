@@ -80,10 +80,12 @@ counters! {
     Gauge mailbox_depth = "thalweg_mailbox_messages", "Messages waiting in this core's mailbox.";
     Counter cross_core_requests = "thalweg_cross_core_requests_total", "Requests handed to another core.";
     Gauge partitions_led = "thalweg_partitions_led", "Partitions that this core leads.";
+    Gauge producers = "thalweg_producers", "Idempotent producers that partitions remember now.";
     Gauge fetches_parked = "thalweg_fetches_parked", "Fetches waiting for records now.";
     Counter append_writes = "thalweg_append_writes_total", "Vectored writes to logs.";
     Counter append_batches = "thalweg_append_batches_total", "Record batches written to logs.";
     Counter append_bytes = "thalweg_append_bytes_total", "Record bytes written to logs.";
+    Counter produce_retries = "thalweg_produce_retries_total", "Batches of idempotent producers that were in the log already and were not appended again.";
     Counter append_failures = "thalweg_append_failures_total", "Writes to logs that failed.";
     Counter segments_rolled = "thalweg_segments_rolled_total", "Segments closed for size or age.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";

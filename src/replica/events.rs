@@ -1,8 +1,9 @@
 //! What goes into the machine of a partition and what comes out of it.
 
-use thalweg_types::{BrokerId, LeaderEpoch, Offset};
+use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
 use crate::epoch_cache::{EpochCache, EpochEnd};
+use crate::producers::Producers;
 use crate::refused::Refused;
 
 /// Names a request that waits. The shell chooses it, unique per replica while it is in use.
@@ -45,6 +46,21 @@ pub struct Assigned {
     pub end: Offset,
     /// Leader epoch to write into the batch.
     pub epoch: LeaderEpoch,
+}
+
+/// What becomes of a batch that is not refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Accepted {
+    /// It is new: patch the offsets in and hand it to storage.
+    Append(Assigned),
+    /// It is a retry of a batch that has its offsets already (RP-63): append nothing. The answer comes
+    /// as an effect like any other, with the offsets of the original, once the original is as far as
+    /// `acks` asks (RP-14), and fails with it.
+    Retry {
+        /// Max timestamp of the original: its append time where the broker stamps batches.
+        timestamp: TimestampMs,
+    },
 }
 
 /// A produce that succeeded.
@@ -97,6 +113,8 @@ pub struct ReplicaStart {
     pub high_watermark: Offset,
     /// Leader epochs, from their file or rebuilt from the log.
     pub epochs: EpochCache,
+    /// Producers as the log has them, from a snapshot and the batches behind it.
+    pub producers: Producers,
 }
 
 /// A leadership of this broker over the partition, as the metadata says.

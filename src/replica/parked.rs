@@ -13,7 +13,8 @@ pub(crate) struct ParkedProduce {
     pub(crate) assigned: Assigned,
 }
 
-/// Produces that wait for an end to pass them, in offset order.
+/// Produces that wait for an end to pass them, in offset order. A retry that waits for its original
+/// stands behind it with the same offsets.
 #[derive(Debug, Default)]
 pub(crate) struct ProduceQueue {
     queue: VecDeque<ParkedProduce>,
@@ -22,6 +23,13 @@ pub(crate) struct ProduceQueue {
 impl ProduceQueue {
     pub(crate) fn push(&mut self, parked: ParkedProduce) {
         self.queue.push_back(parked);
+    }
+
+    /// As [`ProduceQueue::push`] for one whose offsets were assigned before those of others here.
+    pub(crate) fn insert(&mut self, parked: ParkedProduce) {
+        let end = parked.assigned.end;
+        let at = self.queue.partition_point(|p| p.assigned.end <= end);
+        self.queue.insert(at, parked);
     }
 
     /// Takes the oldest whose last record lies before `end`.
@@ -51,7 +59,7 @@ impl ProduceQueue {
         let mut last = passed;
         for parked in &self.queue {
             assert!(
-                parked.assigned.end > last,
+                parked.assigned.end > passed && parked.assigned.end >= last,
                 "parked produces are in order, none is due"
             );
             last = parked.assigned.end;

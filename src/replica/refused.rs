@@ -1,7 +1,7 @@
 //! Why a partition refuses a request.
 
 use thalweg_protocol::ErrorCode;
-use thalweg_types::{LeaderEpoch, Offset};
+use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch};
 
 /// A refusal. The text is for the broker's log and for answers that carry a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,12 +55,28 @@ pub enum Refused {
     /// A client sent a control batch (RP-93).
     #[error("clients may not write control batches")]
     ControlBatch,
-    /// A batch with a producer id: idempotence and transactions do not exist in this version.
+    /// A batch of a transaction: those do not exist in this version.
     ///
     /// Its code is one that clients take as fatal for the producer; a retriable one would have them
-    /// resend for ever, and storing the batch would promise a deduplication that is not done.
-    #[error("idempotent and transactional producers are not supported in this version")]
-    ProducerIdNotSupported,
+    /// resend for ever.
+    #[error("transactions are not supported in this version")]
+    TransactionsNotSupported,
+    /// The producer has a newer epoch (RP-66).
+    #[error("producer epoch {given} is older than {known}")]
+    StaleProducerEpoch {
+        /// As the batch says.
+        given: ProducerEpoch,
+        /// Newest that the log knows.
+        known: ProducerEpoch,
+    },
+    /// The batch neither goes on where its producer stopped nor is a retry that is remembered (RP-64).
+    #[error("the batch begins at sequence {given}, the producer's next one is {expected}")]
+    OutOfSequence {
+        /// As the batch says.
+        given: i32,
+        /// As the log has it.
+        expected: i32,
+    },
     /// The write of the batch failed, or the log is offline.
     #[error("the partition's log can not be written")]
     StorageFailed,
@@ -85,7 +101,9 @@ impl Refused {
             Refused::OffsetNotAvailable => ErrorCode::OffsetNotAvailable,
             Refused::NotEnoughReplicas { .. } => ErrorCode::NotEnoughReplicas,
             Refused::ControlBatch => ErrorCode::InvalidRecord,
-            Refused::ProducerIdNotSupported => ErrorCode::InvalidProducerIdMapping,
+            Refused::TransactionsNotSupported => ErrorCode::TransactionalIdAuthorizationFailed,
+            Refused::StaleProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
+            Refused::OutOfSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
             Refused::StorageFailed => ErrorCode::KafkaStorageError,
             Refused::Deleted => ErrorCode::UnknownTopicOrPartition,
             Refused::TimedOut => ErrorCode::RequestTimedOut,

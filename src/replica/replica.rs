@@ -1,14 +1,15 @@
 //! The machine of one partition.
 
 use thalweg_protocol::records::BatchSummary;
-use thalweg_types::{BrokerId, LeaderEpoch, Offset};
+use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
 use crate::epoch_cache::{EpochCache, EpochChange, EpochEnd};
 use crate::events::{
-    Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership, OffsetBounds,
-    Parking, ReplicaStart, StaleLeadership, StopReason, Token,
+    Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,
+    OffsetBounds, Parking, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 use crate::parked::{ByteCounts, ParkedFetches, ParkedProduce, ProduceQueue};
+use crate::producers::{ProducerBatch, Producers, Verdict};
 use crate::refused::Refused;
 
 #[derive(Debug)]
@@ -37,8 +38,8 @@ impl Leading {
     }
 }
 
-/// One partition: leader with itself in sync, so far. Followers, producers' sequences and
-/// transactions come later and have their place beside these fields.
+/// One partition: leader with itself in sync, so far. Followers and transactions come later and have
+/// their place beside these fields.
 #[derive(Debug)]
 pub struct Replica {
     local: BrokerId,
@@ -54,6 +55,7 @@ pub struct Replica {
     await_committed: ProduceQueue,
     byte_counts: ByteCounts,
     fetches: ParkedFetches,
+    producers: Producers,
 }
 
 impl Replica {
@@ -80,6 +82,7 @@ impl Replica {
             await_committed: ProduceQueue::default(),
             byte_counts: ByteCounts::default(),
             fetches: ParkedFetches::default(),
+            producers: start.producers,
         }
     }
 
@@ -155,29 +158,42 @@ impl Replica {
     }
 
     /// A producer's batch, already validated. Its offsets are assigned now; the shell patches them
-    /// in and hands the batch to storage before anything else of this partition.
+    /// in and hands the batch to storage before anything else of this partition. A retry of a batch
+    /// that is remembered is answered with the original's offsets instead, perhaps at once by `out`
+    /// (RP-63, RP-14). `now` is the broker's clock.
     ///
     /// # Errors
     /// A refusal: nothing is assigned and the token is not taken.
     pub fn on_produce(
         &mut self,
+        now: TimestampMs,
         batch: &BatchSummary,
         acks: Acks,
         token: Token,
-    ) -> Result<Assigned, Refused> {
+        out: &mut Vec<Effect>,
+    ) -> Result<Accepted, Refused> {
         let leading = self.leading()?;
         if batch.is_control {
             return Err(Refused::ControlBatch);
         }
-        if batch.producer.is_some() || batch.is_transactional {
-            return Err(Refused::ProducerIdNotSupported);
+        if batch.is_transactional {
+            return Err(Refused::TransactionsNotSupported);
         }
         let (in_sync, needed) = (leading.in_sync_count(), leading.needed());
         if acks == Acks::All && in_sync < needed {
             return Err(Refused::NotEnoughReplicas { in_sync, needed });
         }
+        let delta = batch.last_offset_delta;
+        if let Some(claim) = batch.producer {
+            match self.producers.judge(claim, delta)? {
+                Verdict::New => {}
+                Verdict::Retry(original) => {
+                    return Ok(self.on_retry(&original, acks, token, out));
+                }
+            }
+        }
         let base = self.assigned_end;
-        let end = base.plus(i64::from(batch.last_offset_delta) + 1);
+        let end = base.plus(i64::from(delta) + 1);
         let assigned = Assigned {
             base,
             end,
@@ -185,6 +201,11 @@ impl Replica {
         };
         assert!(end > base, "a validated batch has records");
         self.assigned_end = end;
+        if let Some(claim) = batch.producer {
+            let (last, timestamp) = (Offset(end.0 - 1), batch.max_timestamp);
+            self.producers
+                .on_assigned(claim, delta, last, timestamp, now);
+        }
         self.byte_counts
             .on_assigned(end, u64::try_from(batch.bytes).unwrap_or(u64::MAX));
         let parked = ParkedProduce { token, assigned };
@@ -192,7 +213,35 @@ impl Replica {
             Acks::None | Acks::Leader => self.await_written.push(parked),
             Acks::All => self.await_committed.push(parked),
         }
-        Ok(assigned)
+        Ok(Accepted::Append(assigned))
+    }
+
+    /// The original may be in flight, written, or deleted long ago (RP-69).
+    fn on_retry(
+        &mut self,
+        original: &ProducerBatch,
+        acks: Acks,
+        token: Token,
+        out: &mut Vec<Effect>,
+    ) -> Accepted {
+        let assigned = Assigned {
+            base: original.base_offset(),
+            end: original.last_offset.plus(1),
+            epoch: self.epoch,
+        };
+        let parked = ParkedProduce { token, assigned };
+        let (queue, passed) = match acks {
+            Acks::None | Acks::Leader => (&mut self.await_written, self.written_end),
+            Acks::All => (&mut self.await_committed, self.high_watermark),
+        };
+        if assigned.end <= passed {
+            self.answer(parked, out);
+        } else {
+            queue.insert(parked);
+        }
+        Accepted::Retry {
+            timestamp: original.timestamp,
+        }
     }
 
     /// Storage has written everything below `end`.
@@ -205,6 +254,7 @@ impl Replica {
             "written what was assigned"
         );
         self.written_end = end;
+        self.producers.on_written(end);
         while let Some(parked) = self.await_written.pop_before(end) {
             self.answer(parked, out);
         }
@@ -223,6 +273,7 @@ impl Replica {
         );
         self.assigned_end = from;
         self.byte_counts.on_rewound(from);
+        self.producers.on_rewound(from);
         self.fail_produces(from, Refused::StorageFailed, out);
     }
 
@@ -369,6 +420,27 @@ impl Replica {
         Ok(self.epochs.end_offset_for(asked, self.written_end))
     }
 
+    /// Forgets producers that have not written for `keep_ms` (`producer.id.expiration.ms`), and keeps
+    /// at most `max`. Says how many are left.
+    pub fn expire_producers(&mut self, now: TimestampMs, keep_ms: i64, max: usize) -> usize {
+        self.producers.expire(now, keep_ms);
+        self.producers.limit(max);
+        self.producers.len()
+    }
+
+    /// What the log says of its producers up to the written end: the content of a `.snapshot` file,
+    /// and the offset that names it.
+    #[must_use]
+    pub fn producer_snapshot(&self) -> (Offset, Vec<u8>) {
+        (self.written_end, self.producers.to_snapshot())
+    }
+
+    /// Producers of the log.
+    #[must_use]
+    pub fn producers(&self) -> &Producers {
+        &self.producers
+    }
+
     /// Leader epochs of the log.
     #[must_use]
     pub fn epochs(&self) -> &EpochCache {
@@ -442,6 +514,7 @@ impl Replica {
             "written end <= assigned end"
         );
         self.epochs.check();
+        self.producers.check();
         let newest = self
             .epochs
             .latest()

@@ -15,10 +15,10 @@ use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
-use thalweg_reactor::fs;
+use thalweg_reactor::{fs, time};
 use thalweg_replica::{
-    Acks, Effect, EpochCache, FetchBound, Leadership, Parking, Replica, ReplicaStart,
-    StaleLeadership, StopReason, Token,
+    Accepted, Acks, Assigned, Effect, EpochCache, FetchBound, Leadership, Parking, Producers,
+    Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 use thalweg_storage::{
     AppendBatch, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
@@ -111,6 +111,7 @@ impl Partition {
             log_end: log.written_end(),
             high_watermark: log.written_end(),
             epochs,
+            producers: Producers::default(),
         });
         let mut effects = Vec::new();
         let leadership = Leadership {
@@ -150,30 +151,65 @@ impl Partition {
     }
 
     /// Gives the batch its offsets and queues it; the outcome goes to `group`.
-    pub(crate) fn append(&self, mut ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
+    pub(crate) fn append(&self, ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
         let token = Token(self.next_token.get());
-        let assigned = match self
-            .replica
-            .borrow_mut()
-            .on_produce(&ask.summary, acks, token)
-        {
-            Ok(assigned) => assigned,
-            Err(refused) => {
-                self.metrics
-                    .borrow_mut()
-                    .topics
-                    .of(&self.topic)
-                    .produce_failures += 1;
-                group.settle(ask.slot, Err(refused.code()));
-                return;
+        let mut effects = Vec::new();
+        let accepted = self.replica.borrow_mut().on_produce(
+            TimestampMs(time::unix_ms()),
+            &ask.summary,
+            acks,
+            token,
+            &mut effects,
+        );
+        match accepted {
+            Ok(Accepted::Append(assigned)) => {
+                self.await_answer(token, &ask, ask.summary.max_timestamp, group);
+                self.write(ask, assigned);
             }
-        };
-        self.next_token.set(token.0 + 1);
-        records::assign(&mut ask.batch, assigned.base, assigned.epoch);
+            Ok(Accepted::Retry { timestamp }) => {
+                self.await_answer(token, &ask, timestamp, group);
+                self.metrics.borrow_mut().counters.produce_retries += 1;
+            }
+            Err(refused) => self.refuse_append(ask.slot, refused, group),
+        }
+        self.carry_out(effects);
+    }
+
+    /// `timestamp` is the batch's own, or its original's: told only where the broker stamps batches.
+    fn await_answer(
+        &self,
+        token: Token,
+        ask: &AppendAsk,
+        timestamp: TimestampMs,
+        group: &Rc<AppendGroup>,
+    ) {
         let append_time = match ask.summary.timestamp_type {
             TimestampType::CreateTime => TimestampMs::NONE,
-            TimestampType::LogAppendTime => ask.summary.max_timestamp,
+            TimestampType::LogAppendTime => timestamp,
         };
+        self.next_token.set(token.0 + 1);
+        self.produces.borrow_mut().insert(
+            token,
+            WaitingProduce {
+                group: Rc::clone(group),
+                slot: ask.slot,
+                append_time,
+            },
+        );
+    }
+
+    fn refuse_append(&self, slot: usize, refused: Refused, group: &Rc<AppendGroup>) {
+        self.metrics
+            .borrow_mut()
+            .topics
+            .of(&self.topic)
+            .produce_failures += 1;
+        group.settle(slot, Err(refused.code()));
+    }
+
+    /// Patches the offsets in and queues the batch.
+    fn write(&self, mut ask: AppendAsk, assigned: Assigned) {
+        records::assign(&mut ask.batch, assigned.base, assigned.epoch);
         let offset_of_max_timestamp = assigned
             .base
             .plus(i64::from(ask.summary.offset_delta_of_max_timestamp));
@@ -183,14 +219,6 @@ impl Partition {
             topic.produced_bytes += ask.batch.len() as u64;
             topic.produced_records += ask.summary.record_count as u64;
         }
-        self.produces.borrow_mut().insert(
-            token,
-            WaitingProduce {
-                group: Rc::clone(group),
-                slot: ask.slot,
-                append_time,
-            },
-        );
         self.log.append(AppendBatch {
             bytes: ask.batch.freeze(),
             base_offset: assigned.base,
@@ -229,13 +257,11 @@ impl Partition {
                     let Some(waiting) = self.produces.borrow_mut().remove(&token) else {
                         continue;
                     };
-                    let result = outcome
-                        .map_err(thalweg_replica::Refused::code)
-                        .map(|appended| Placed {
-                            base_offset: appended.assigned.base,
-                            log_append_time: waiting.append_time,
-                            log_start: appended.log_start,
-                        });
+                    let result = outcome.map_err(Refused::code).map(|appended| Placed {
+                        base_offset: appended.assigned.base,
+                        log_append_time: waiting.append_time,
+                        log_start: appended.log_start,
+                    });
                     waiting.group.settle(waiting.slot, result);
                 }
                 Effect::WakeFetch { token } => {
@@ -352,7 +378,7 @@ impl Partition {
             .replica
             .borrow()
             .on_list_offsets(ask.current_leader_epoch, ask.isolation)
-            .map_err(thalweg_replica::Refused::code)?;
+            .map_err(Refused::code)?;
         match ask.timestamp {
             -1 => Ok((bounds.latest, TimestampMs::NONE, bounds.leader_epoch)),
             // Nothing is tiered: the local log starts where the log starts.

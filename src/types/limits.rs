@@ -51,6 +51,21 @@ pub const SENDFILE_QUANTUM_BYTES: usize = 512 * 1024;
 /// Fetches parked on one partition. When full, a fetch is answered at once with what there is.
 pub const PARKED_FETCHES_MAX: usize = 10_000;
 
+/// Idempotent producers remembered per partition (about 200 bytes each). When full, the one that wrote
+/// least recently is forgotten: it may then start at any sequence, as an expired one may.
+pub const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
+
+/// Idempotent producers remembered by the partitions of one shard together. Each partition gets an
+/// equal share, within [`PRODUCERS_PER_PARTITION_MIN`] and [`PRODUCERS_PER_PARTITION_MAX`].
+pub const PRODUCERS_PER_SHARD_MAX: usize = 400_000;
+
+/// The smallest share of [`PRODUCERS_PER_SHARD_MAX`] that a partition gets, however many there are.
+pub const PRODUCERS_PER_PARTITION_MIN: usize = 500;
+
+/// Producer ids that the controller hands out at once (Kafka's number). What a broker has not used of
+/// a block when it stops is lost.
+pub const PRODUCER_ID_BLOCK: i64 = 1_000;
+
 /// Longest topic name in bytes (Kafka's rule).
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use thalweg_protocol::records::{BatchSummary, Codec, TimestampType};
 use thalweg_replica::{
-    Acks, Effect, EpochCache, FetchAsk, Isolation, Leadership, Parking, Refused, Replica,
-    ReplicaStart, StopReason, Token,
+    Accepted, Acks, Effect, EpochCache, FetchAsk, Isolation, Leadership, Parking, Producers,
+    Refused, Replica, ReplicaStart, StopReason, Token,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
@@ -138,6 +138,7 @@ impl Run {
             log_end: Offset(0),
             high_watermark: Offset(0),
             epochs: EpochCache::default(),
+            producers: Producers::default(),
         });
         Run {
             replica,
@@ -214,16 +215,21 @@ impl Run {
             is_transactional: false,
             is_control: false,
         };
+        let acks_of_wire = Acks::from_wire(acks).expect("legal");
+        let mut out = Vec::new();
         let answer = self
             .replica
-            .on_produce(&batch, Acks::from_wire(acks).expect("legal"), token);
+            .on_produce(TimestampMs(0), &batch, acks_of_wire, token, &mut out);
+        assert_eq!(out, [], "a new batch waits for its write");
         let m = &mut self.model;
         if !m.leading {
             assert_eq!(answer, Err(Refused::NotLeader));
         } else if acks == -1 && !m.enough() {
             assert!(matches!(answer, Err(Refused::NotEnoughReplicas { .. })));
         } else {
-            let assigned = answer.expect("a leader takes it");
+            let Ok(Accepted::Append(assigned)) = answer else {
+                panic!("a leader takes it: {answer:?}")
+            };
             assert_eq!(assigned.base.0, m.assigned_end(), "offsets are dense");
             assert_eq!(assigned.epoch.0, m.epoch);
             let bytes = bytes as u64;

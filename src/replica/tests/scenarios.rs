@@ -8,8 +8,8 @@ use std::path::Path;
 
 use thalweg_protocol::records::{BatchSummary, Codec, ProducerSequence, TimestampType};
 use thalweg_replica::{
-    Acks, Effect, EpochCache, EpochEntry, FetchAsk, Isolation, Leadership, Parking, Refused,
-    Replica, ReplicaStart, StopReason, Token,
+    Accepted, Acks, Effect, EpochCache, EpochEntry, FetchAsk, Isolation, Leadership, Parking,
+    Producers, Refused, Replica, ReplicaStart, StopReason, Token,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
 
@@ -84,15 +84,15 @@ fn summary(line: &Line<'_>) -> BatchSummary {
         bytes: usize::try_from(line.number("bytes", 100)).expect("small"),
         record_count: records,
         last_offset_delta: records - 1,
-        max_timestamp: TimestampMs(0),
+        max_timestamp: TimestampMs(line.number("time", 0)),
         offset_delta_of_max_timestamp: 0,
         timestamp_type: TimestampType::CreateTime,
         codec: Codec::None,
         uncompressed_bytes: 0,
         producer: (id >= 0).then_some(ProducerSequence {
             id: ProducerId(id),
-            epoch: ProducerEpoch(0),
-            base_sequence: 0,
+            epoch: ProducerEpoch(i16::try_from(line.number("pepoch", 0)).expect("small")),
+            base_sequence: i32::try_from(line.number("seq", 0)).expect("a sequence"),
         }),
         is_transactional: line.words.contains(&"transactional"),
         is_control: line.words.contains(&"control"),
@@ -119,6 +119,21 @@ fn opened(line: &Line<'_>) -> Replica {
         log_end,
         high_watermark: Offset(line.number("hw", 0)),
         epochs: EpochCache::restore(&entries, log_start, log_end),
+        producers: Producers::default(),
+    })
+}
+
+/// The same log opened again: its producers come from the snapshot of its written end.
+fn restarted(replica: &Replica) -> Replica {
+    let (at, bytes) = replica.producer_snapshot();
+    let producers = Producers::from_snapshot(&bytes, at, TimestampMs(0)).expect("just written");
+    Replica::new(ReplicaStart {
+        local: BrokerId(1),
+        log_start: replica.log_start(),
+        log_end: replica.written_end(),
+        high_watermark: replica.high_watermark(),
+        epochs: replica.epochs().clone(),
+        producers,
     })
 }
 
@@ -197,6 +212,13 @@ fn run(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
             replica.on_min_in_sync(min, &mut list);
         }
         "produce" => produce(replica, line, out),
+        "expire-producers" => {
+            let max = usize::try_from(line.number("max", 100)).expect("small");
+            let now = TimestampMs(line.number("now", 0));
+            let left = replica.expire_producers(now, line.number("keep", i64::MAX), max);
+            say(out, format_args!("{left} known"));
+        }
+        "restart" => *replica = restarted(replica),
         "written" => replica.on_written(line.offset_word(), &mut list),
         "failed" => replica.on_write_failed(line.offset_word(), &mut list),
         "expire" => replica.on_produce_expired(line.token(), &mut list),
@@ -235,14 +257,19 @@ fn produce(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
         Some(number) => Acks::from_wire(number.parse().expect("a number")),
         None => Ok(Acks::Leader),
     };
-    let answer = acks.and_then(|acks| replica.on_produce(&summary(line), acks, line.token()));
+    let mut list = Vec::new();
+    let now = TimestampMs(line.number("now", 0));
+    let answer = acks
+        .and_then(|acks| replica.on_produce(now, &summary(line), acks, line.token(), &mut list));
     match answer {
-        Ok(a) => say(
+        Ok(Accepted::Append(a)) => say(
             out,
             format_args!("assigned {}..{} epoch {}", a.base, a.end, a.epoch),
         ),
+        Ok(Accepted::Retry { timestamp }) => say(out, format_args!("a retry, time {timestamp}")),
         Err(why) => refusal(out, why),
     }
+    effects(out, &list);
 }
 
 fn park(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
