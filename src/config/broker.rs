@@ -266,6 +266,19 @@ impl BrokerConfig {
         u64::try_from(self.long("queued.max.request.bytes")).ok()
     }
 
+    /// `producer.id.expiration.ms`.
+    #[must_use]
+    pub fn producer_id_expiration_ms(&self) -> i64 {
+        self.long("producer.id.expiration.ms")
+    }
+
+    /// `producer.id.expiration.check.interval.ms`.
+    #[must_use]
+    pub fn producer_id_expiration_check_interval_ms(&self) -> u64 {
+        self.long("producer.id.expiration.check.interval.ms")
+            .unsigned_abs()
+    }
+
     /// `fetch.max.bytes`.
     #[must_use]
     pub fn fetch_max_bytes(&self) -> u32 {

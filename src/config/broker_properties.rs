@@ -433,6 +433,21 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "producer.id.expiration.check.interval.ms",
+        POSITIVE_INT,
+        "600000",
+        "How often partitions look for idempotent producers to forget.",
+    )
+    .active(),
+    Property::broker(
+        "producer.id.expiration.ms",
+        POSITIVE_INT,
+        "86400000",
+        "An idempotent producer that has not written to a partition for that long is forgotten there; \
+         it may then go on at any sequence.",
+    )
+    .active(),
+    Property::broker(
         "queued.max.request.bytes",
         Kind::LongOrMinusOne(Bounds::at_least(1)),
         "-1",

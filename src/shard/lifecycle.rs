@@ -161,6 +161,14 @@ async fn run(setup: ShardSetup, engine: Engine) {
         Rc::clone(&net),
         setup.connections,
     ));
+    let expiring = Rc::clone(&shard);
+    let expiry = task::spawn(async move {
+        let every = expiring.config.producer_id_expiration_check_interval_ms();
+        loop {
+            time::sleep(Duration::from_millis(every)).await;
+            expiring.expire_producers().await;
+        }
+    });
     let log_options = LogOptions {
         metrics: Rc::clone(&shard.metrics),
         ..LogOptions::default()
@@ -192,6 +200,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         }
     }
     peer_loop.abort();
+    expiry.abort();
 }
 
 /// Takes one request of another shard. Appends are queued here and now, in the order of the
@@ -264,10 +273,12 @@ impl Lifecycle {
     fn scrape(&self) -> CoreMetrics {
         self.net.refresh_gauges();
         let parked = self.shard.parked_fetches();
+        let producers = self.shard.producers();
         let waiting = self.shard.mailbox_depth();
         let mut metrics = self.shard.metrics.borrow_mut();
         let stats = thalweg_reactor::stats::read();
         metrics.counters.fetches_parked = parked;
+        metrics.counters.producers = producers;
         metrics.counters.mailbox_depth = waiting;
         metrics.counters.reactor_ops = stats.ops_started;
         metrics.counters.reactor_short_writes = stats.short_ops_resubmitted;

@@ -15,7 +15,7 @@ use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
-use thalweg_reactor::{fs, time};
+use thalweg_reactor::{fs, task, time};
 use thalweg_replica::{
     Accepted, Acks, Assigned, Effect, EpochCache, FetchBound, Leadership, Parking, Producers,
     Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
@@ -28,6 +28,7 @@ use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
 use crate::append_group::{AppendGroup, Placed};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
+use crate::producers;
 
 /// Owner of one log. Lives on one shard, shared inside it by `Rc`.
 pub(crate) struct Partition {
@@ -40,6 +41,8 @@ pub(crate) struct Partition {
     /// Fetches whose wake the machine still owes.
     fetches: RefCell<HashMap<Token, Event>>,
     next_token: Cell<u64>,
+    /// Offset of the producer snapshot that the log was opened with; 0 without one.
+    snapshot_loaded: Offset,
     metrics: Rc<RefCell<CoreMetrics>>,
 }
 
@@ -71,6 +74,9 @@ pub(crate) enum PartitionError {
         /// In the metadata.
         wanted: thalweg_types::TopicId,
     },
+    /// Its producers can not be read out of the log.
+    #[error("replaying producers: {0}")]
+    Producers(#[from] ReadError),
     /// The metadata is older than the log.
     #[error(transparent)]
     Stale(#[from] StaleLeadership),
@@ -104,14 +110,19 @@ impl Partition {
                 }
             })
         };
-        let (log, epochs) = open_log(wanted, &context, sink).await?;
+        let Opened {
+            log,
+            epochs,
+            producers,
+            snapshot_loaded,
+        } = open_log(wanted, &context, sink).await?;
         let mut replica = Replica::new(ReplicaStart {
             local: context.local,
             log_start: log.start_offset(),
             log_end: log.written_end(),
             high_watermark: log.written_end(),
             epochs,
-            producers: Producers::default(),
+            producers,
         });
         let mut effects = Vec::new();
         let leadership = Leadership {
@@ -135,6 +146,7 @@ impl Partition {
             produces: RefCell::default(),
             fetches: RefCell::default(),
             next_token: Cell::new(0),
+            snapshot_loaded,
             metrics: Rc::clone(context.metrics),
         });
         *target.borrow_mut() = Rc::downgrade(&partition);
@@ -235,6 +247,7 @@ impl Partition {
             LogEvent::Written { end } => {
                 self.replica.borrow_mut().on_written(end, &mut effects);
             }
+            LogEvent::Rolled { base } => self.snapshot_producers(base),
             LogEvent::Failed { from, error } => {
                 tracing::error!(partition = %self.log.name(), offset = from.0, %error,
                     "append failed: free space on the disk or look at its errors");
@@ -248,6 +261,30 @@ impl Partition {
             }
         }
         self.carry_out(effects);
+    }
+
+    /// Of what is below the new segment, which is written and all that is.
+    fn snapshot_producers(&self, base: Offset) {
+        let (at, bytes) = self.replica.borrow().producer_snapshot();
+        if at != base {
+            tracing::warn!(partition = %self.log.name(), at = at.0, base = base.0,
+                "no producer snapshot: the written end is not where the segment begins");
+            return;
+        }
+        let log = self.log.clone();
+        task::spawn(async move { producers::store(&log, at, bytes).await });
+    }
+
+    /// Forgets producers by age, then by number. Says how many are left.
+    pub(crate) fn expire_producers(&self, keep_ms: i64, max: usize) -> usize {
+        let now = TimestampMs(time::unix_ms());
+        let mut replica = self.replica.borrow_mut();
+        replica.expire_producers(now, keep_ms, max)
+    }
+
+    /// Producers remembered here.
+    pub(crate) fn producer_count(&self) -> usize {
+        self.replica.borrow().producers().len()
     }
 
     fn carry_out(&self, effects: Vec<Effect>) {
@@ -415,6 +452,11 @@ impl Partition {
         let closed = self.log.close().await;
         if let Err(error) = &closed {
             tracing::error!(partition = %self.log.name(), %error, "not closed well");
+        } else {
+            let (at, bytes) = self.replica.borrow().producer_snapshot();
+            if at != self.snapshot_loaded {
+                producers::store(&self.log, at, bytes).await;
+            }
         }
         StoppedPartition {
             name: self.log.name().clone(),
@@ -443,11 +485,19 @@ impl Partition {
     }
 }
 
+/// A log and what its files say of epochs and producers.
+struct Opened {
+    log: Log,
+    epochs: EpochCache,
+    producers: Producers,
+    snapshot_loaded: Offset,
+}
+
 async fn open_log(
     wanted: &PartitionToOpen,
     context: &OpenContext<'_>,
     sink: LogSink,
-) -> Result<(Log, EpochCache), PartitionError> {
+) -> Result<Opened, PartitionError> {
     let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
     let options = context.options.clone();
     let dir = context.data_dir.join(name.to_string());
@@ -456,7 +506,12 @@ async fn open_log(
         .map_err(|source| PartitionError::Look { dir, source })?;
     if !exists {
         let log = Log::create(context.data_dir, name, wanted.id.topic, options, sink).await?;
-        return Ok((log, EpochCache::default()));
+        return Ok(Opened {
+            log,
+            epochs: EpochCache::default(),
+            producers: Producers::default(),
+            snapshot_loaded: Offset::ZERO,
+        });
     }
     let (log, report) = Log::open(context.data_dir, name, options, wanted.opening, sink).await?;
     match log.topic_id() {
@@ -470,7 +525,13 @@ async fn open_log(
         None => log.store_topic_id(wanted.id.topic).await?,
     }
     note_recovery(context.metrics, &log, &report);
-    Ok((log, report.epochs))
+    let (producers, snapshot) = producers::load(&log, &report.snapshots).await?;
+    Ok(Opened {
+        log,
+        epochs: report.epochs,
+        producers,
+        snapshot_loaded: snapshot.unwrap_or_default(),
+    })
 }
 
 fn note_recovery(metrics: &Rc<RefCell<CoreMetrics>>, log: &Log, report: &RecoveryReport) {

@@ -15,6 +15,9 @@ use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_replica::Acks;
+use thalweg_types::limits::{
+    PRODUCERS_PER_PARTITION_MAX, PRODUCERS_PER_PARTITION_MIN, PRODUCERS_PER_SHARD_MAX,
+};
 use thalweg_types::{ShardId, TopicId, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended};
@@ -150,6 +153,27 @@ impl Shard {
             .borrow()
             .values()
             .map(|p| p.parked_fetches() as u64)
+            .sum()
+    }
+
+    /// Lets every partition forget idempotent producers: old ones, and those beyond its share of what
+    /// the shard remembers.
+    pub(crate) async fn expire_producers(&self) {
+        let keep_ms = self.config.producer_id_expiration_ms();
+        let partitions: Vec<_> = self.partitions.borrow().values().cloned().collect();
+        let share = PRODUCERS_PER_SHARD_MAX / partitions.len().max(1);
+        let share = share.clamp(PRODUCERS_PER_PARTITION_MIN, PRODUCERS_PER_PARTITION_MAX);
+        for partition in partitions {
+            partition.expire_producers(keep_ms, share);
+            task::yield_now().await;
+        }
+    }
+
+    pub(crate) fn producers(&self) -> u64 {
+        self.partitions
+            .borrow()
+            .values()
+            .map(|p| p.producer_count() as u64)
             .sum()
     }
 

@@ -49,6 +49,7 @@ mod recovery;
 mod roll;
 mod scan;
 mod segment;
+mod snapshots;
 mod tail;
 mod time_index;
 mod timestamp;

@@ -14,6 +14,8 @@ use crate::name::{FileKind, file_kind};
 pub(crate) struct Listing {
     /// Base offsets of segments and the lengths of their `.log` files.
     pub(crate) logs: BTreeMap<Offset, u64>,
+    /// Offsets of snapshots.
+    pub(crate) snapshots: BTreeSet<Offset>,
     /// Files to remove: of interrupted operations, and indexes without a log (ST-9, ST-14).
     pub(crate) leftovers: Vec<String>,
     /// A compaction that another broker has not finished.
@@ -38,7 +40,10 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             }
             FileKind::Leftover => listing.leftovers.push(name.to_owned()),
             FileKind::Swap => listing.swap = Some(name.to_owned()),
-            FileKind::Snapshot(_) | FileKind::Other => {}
+            FileKind::Snapshot(at) => {
+                listing.snapshots.insert(at);
+            }
+            FileKind::Other => {}
         }
     }
     let orphans = indexes

@@ -49,6 +49,12 @@ pub enum LogEvent {
         /// The new written end.
         end: Offset,
     },
+    /// A segment begins at `base`. Everything below is written, nothing above: the time for a snapshot
+    /// ([`Log::store_snapshot`]).
+    Rolled {
+        /// Its base offset.
+        base: Offset,
+    },
     /// Everything from `from` on that was appended and not reported as written is gone, and the
     /// assigned end is `from` again.
     Failed {

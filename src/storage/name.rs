@@ -192,6 +192,11 @@ pub(crate) fn txn_index_path(dir: &Path, base: Offset) -> PathBuf {
     segment_file(dir, base, "txnindex")
 }
 
+/// Path of the snapshot at `at`.
+pub(crate) fn snapshot_path(dir: &Path, at: Offset) -> PathBuf {
+    segment_file(dir, at, "snapshot")
+}
+
 fn segment_file(dir: &Path, base: Offset, suffix: &str) -> PathBuf {
     dir.join(format!("{:020}.{suffix}", base.0))
 }

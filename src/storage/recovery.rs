@@ -6,6 +6,7 @@
 //! recovery point is a torn tail and is cut, with all later segments, so that no log has a hole; what
 //! is not valid below it is damage, and then nothing is changed (R7).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -17,11 +18,12 @@ use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
-use crate::name::{index_path, log_path, time_index_path, txn_index_path};
+use crate::name::{index_path, log_path, snapshot_path, time_index_path, txn_index_path};
 use crate::options::{LogOptions, Opening, Recovery};
 use crate::partition_files;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::{Segment, load_indexes};
+use crate::snapshots::useless;
 
 /// What opening a log found and did.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +46,8 @@ pub struct RecoveryReport {
     pub indexes_rebuilt: usize,
     /// Files of interrupted operations, and indexes without a log, that were removed.
     pub leftovers_removed: usize,
+    /// Offsets of the snapshots that belong to the log, newest first.
+    pub snapshots: Vec<Offset>,
     /// The recovery point lay above the end of the log: it was not believed (ST-12).
     pub recovery_point_ahead: bool,
     /// The log start checkpoint lay above the end of the log: the log was emptied (ST-13).
@@ -100,6 +104,7 @@ pub(crate) async fn recover(
     }
     work.remove_leftovers(&listing).await?;
     work.apply_log_start(opening.log_start).await?;
+    work.keep_snapshots(listing.snapshots).await?;
     work.finish(options, topic_id, stored_epochs, opening).await
 }
 
@@ -390,6 +395,21 @@ impl Work {
             self.end = start;
             self.names_changed = true;
         }
+        Ok(())
+    }
+
+    /// Removes the snapshots of no use (ST-10). Those beyond the end must not come back: the offsets
+    /// that they describe will be given to other records.
+    async fn keep_snapshots(&mut self, mut found: BTreeSet<Offset>) -> Result<(), LogError> {
+        let bases = self.segments.iter().map(|segment| segment.base).collect();
+        for at in useless(&found, &bases, self.end) {
+            let path = snapshot_path(&self.dir, at);
+            tracing::info!(path = %path.display(), "removing a snapshot that belongs to nothing");
+            self.remove_file(&path).await?;
+            self.report.leftovers_removed += 1;
+            found.remove(&at);
+        }
+        self.report.snapshots = found.into_iter().rev().collect();
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use thalweg_types::{Offset, TimestampMs};
 use crate::error::LogError;
 use crate::flush::Reach;
 use crate::index::relative;
-use crate::log::{AppendBatch, Inner, Log};
+use crate::log::{AppendBatch, Inner, Log, LogEvent};
 use crate::name::{PartitionName, log_path};
 use crate::options::LogOptions;
 use crate::segment::Segment;
@@ -97,5 +97,6 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
             }
         });
     }
+    (inner.sink)(LogEvent::Rolled { base });
     Ok(())
 }

@@ -1,0 +1,63 @@
+//! Producers of a partition from and to the disk: which snapshot is loaded, what is replayed.
+//!
+//! The rules are those of [`Producers`]; the files are the log's. This ties them together at the three
+//! moments that matter: opening, rolling, stopping.
+
+use thalweg_reactor::time;
+use thalweg_replica::Producers;
+use thalweg_storage::{Log, ReadError};
+use thalweg_types::{Offset, TimestampMs};
+
+/// What an opened log says of its producers: the newest snapshot that can be believed, and the batches
+/// behind it; all batches when there is none (ST-10, ST-32). With it, the offset of that snapshot.
+///
+/// # Errors
+/// A batch header that has to be replayed can not be read.
+pub(crate) async fn load(
+    log: &Log,
+    snapshots: &[Offset],
+) -> Result<(Producers, Option<Offset>), ReadError> {
+    let now = TimestampMs(time::unix_ms());
+    let mut found = None;
+    for at in snapshots {
+        if let Some(producers) = load_one(log, *at, now).await {
+            found = Some((producers, *at));
+            break;
+        }
+    }
+    let at = found.as_ref().map(|(_, at)| *at);
+    let mut producers = found.map(|(producers, _)| producers).unwrap_or_default();
+    log.walk_headers(at.unwrap_or_default(), |header| {
+        producers.replay(header, now);
+    })
+    .await?;
+    Ok((producers, at))
+}
+
+async fn load_one(log: &Log, at: Offset, now: TimestampMs) -> Option<Producers> {
+    let bytes = match log.load_snapshot(at).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tracing::warn!(partition = %log.name(), %error, "an older producer snapshot is used");
+            return None;
+        }
+    };
+    match Producers::from_snapshot(&bytes, at, now) {
+        Ok(producers) => Some(producers),
+        Err(error) => {
+            tracing::warn!(partition = %log.name(), at = at.0, %error,
+                "dropping a damaged producer snapshot; an older one is used");
+            if let Err(error) = log.remove_snapshot(at).await {
+                tracing::warn!(partition = %log.name(), %error, "it stays");
+            }
+            None
+        }
+    }
+}
+
+/// Writes a snapshot. Without it the next start replays more, no more than that.
+pub(crate) async fn store(log: &Log, at: Offset, bytes: Vec<u8>) {
+    if let Err(error) = log.store_snapshot(at, bytes).await {
+        tracing::warn!(partition = %log.name(), at = at.0, %error, "no producer snapshot written");
+    }
+}

@@ -1,0 +1,170 @@
+//! Snapshots of what a log's owner keeps beside it, and the walk that brings one up to date.
+//!
+//! A snapshot is bytes and the offset up to which they describe the log: `<offset>.snapshot`, where
+//! Kafka keeps the state of producers. What is in it, and whether it can be believed, is the owner's
+//! business; the log keeps the files that belong to it (ST-10) and yields batch headers.
+//!
+//! Order of calls: [`Log::open`] says which are there ([`crate::RecoveryReport::snapshots`]); the owner
+//! loads the newest it can believe, removes those it can not, and walks the headers behind it. Later it
+//! stores one at each [`crate::LogEvent::Rolled`] and after [`Log::close`].
+
+use std::collections::BTreeSet;
+use std::io;
+
+use bytes::Bytes;
+use thalweg_protocol::records::BatchHeader;
+use thalweg_reactor::fs::{self, OpenMode};
+use thalweg_types::Offset;
+
+use crate::error::{LogError, ReadError};
+use crate::log::Log;
+use crate::name::snapshot_path;
+use crate::scan::{BatchScan, Check, Step};
+
+/// Larger snapshots are not read: no owner writes such.
+const SNAPSHOT_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Of the snapshots `found`, those of no use to a log that ends at `end`: beyond it, or without a
+/// segment that begins there, unless it is the newest (ST-10).
+pub(crate) fn useless(
+    found: &BTreeSet<Offset>,
+    bases: &BTreeSet<Offset>,
+    end: Offset,
+) -> Vec<Offset> {
+    let newest = found.range(..=end).next_back();
+    found
+        .iter()
+        .filter(|at| **at > end || !(bases.contains(at) || newest == Some(at)))
+        .copied()
+        .collect()
+}
+
+impl Log {
+    /// Writes a snapshot of what the log holds below `at`, durably.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]. The log goes on; the snapshot before it serves as well, only slower.
+    pub async fn store_snapshot(&self, at: Offset, bytes: Vec<u8>) -> Result<(), LogError> {
+        let path = snapshot_path(&self.inner.dir, at);
+        fs::write_file_atomically(&path, Bytes::from(bytes))
+            .await
+            .map_err(LogError::io("write", &path))
+    }
+
+    /// The snapshot at `at`.
+    ///
+    /// # Errors
+    /// [`LogError::Io`], also when it is not there.
+    pub async fn load_snapshot(&self, at: Offset) -> Result<Bytes, LogError> {
+        let path = snapshot_path(&self.inner.dir, at);
+        let load = async {
+            let file = fs::open(&path, OpenMode::Read).await?;
+            let length = fs::len(&file).await?;
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if length > SNAPSHOT_BYTES_MAX {
+                let text = format!("{length} bytes are too many for a snapshot");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            fs::read_at(&file, 0, length).await
+        };
+        let bytes = load.await.map_err(LogError::io("read", &path))?;
+        Ok(bytes.freeze())
+    }
+
+    /// Removes the snapshot at `at`, which the owner can not believe.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn remove_snapshot(&self, at: Offset) -> Result<(), LogError> {
+        let path = snapshot_path(&self.inner.dir, at);
+        fs::unlink(&path)
+            .await
+            .map_err(LogError::io("remove", &path))
+    }
+
+    /// Shows `visit` the header of each written batch from the one that holds `from` on, in order.
+    /// Records are not read, and checksums not computed.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`], and [`ReadError::Damaged`] where no batch is; [`ReadError::Closed`] and
+    /// [`ReadError::Offline`].
+    pub async fn walk_headers(
+        &self,
+        from: Offset,
+        mut visit: impl FnMut(&BatchHeader),
+    ) -> Result<(), ReadError> {
+        let mut at = from;
+        loop {
+            let (segment, size, next, cache) = {
+                let state = self.inner.state.borrow();
+                state.check_readable()?;
+                if at >= state.written_end {
+                    return Ok(());
+                }
+                let index = state.segment_for(at);
+                let segment = state.segments[index].clone();
+                let size = segment.size.get();
+                let next = state.segments.get(index + 1).map(|next| next.base);
+                (segment, size, next, state.options.cache.clone())
+            };
+            let warm = segment.warm(&cache).await?;
+            let position = if at > segment.base {
+                warm.indexes.borrow().position_for(at).min(size)
+            } else {
+                0
+            };
+            let file = warm.file.clone();
+            let mut scan = BatchScan::new(file, Check::Headers, segment.base, position, size);
+            loop {
+                match scan.next().await {
+                    Ok(Step::Batch(mark, header)) if mark.last_offset >= from => visit(&header),
+                    Ok(Step::Batch(..)) => {}
+                    Ok(Step::End) => break,
+                    Ok(Step::Bad(reason)) => {
+                        return Err(ReadError::Damaged {
+                            path: segment.path(),
+                            position: scan.position(),
+                            reason,
+                        });
+                    }
+                    Err(source) => {
+                        return Err(ReadError::Io {
+                            operation: "read",
+                            path: segment.path(),
+                            source,
+                        });
+                    }
+                }
+            }
+            match next {
+                Some(next) => at = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use thalweg_types::Offset;
+
+    use super::useless;
+
+    fn set(offsets: &[i64]) -> BTreeSet<Offset> {
+        offsets.iter().copied().map(Offset).collect()
+    }
+
+    #[test]
+    fn st_10_what_belongs_to_nothing_is_of_no_use() {
+        let bases = set(&[0, 100, 200]);
+        let left = |found: &[i64], end| useless(&set(found), &bases, Offset(end));
+        assert_eq!(left(&[100, 200, 250], 250), []);
+        assert_eq!(left(&[100, 200, 250], 249), [Offset(250)]);
+        assert_eq!(left(&[50, 100, 230, 250], 300), [Offset(50), Offset(230)]);
+        // The one of the last roll was not written in time: the newest serves.
+        assert_eq!(left(&[100, 150], 250), []);
+        assert_eq!(left(&[], 250), []);
+    }
+}
