@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use thalweg_types::BrokerId;
 
 use crate::error::{ConfigError, ConfigErrors, ConfigWarning};
-use crate::property::{self, Scope, properties};
+use crate::property::{self, Property, Scope, properties};
+use crate::topic::ConfigSource;
 use crate::value::{Endpoint, Value};
 
 /// How files are written (`thalweg.engine`).
@@ -19,13 +20,21 @@ pub enum Engine {
     Plain,
 }
 
-/// A broker's settings: the defaults of the registry under what was set.
+/// Settings of one origin, by the registry's names.
+pub(crate) type Layer = BTreeMap<&'static str, Value>;
+
+/// A broker's settings: the defaults of the registry under what was set at start, and that under
+/// what was set while it ran, for all brokers and for this one (KIP-226).
 ///
 /// Getters look the property up by name: read what a hot path needs once, at start.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BrokerConfig {
-    /// Only what was set, by the registry's names.
-    set: BTreeMap<&'static str, Value>,
+    /// Only what was set at start, by the registry's names.
+    set: Layer,
+    /// What was set for all brokers while they ran.
+    cluster_wide: Layer,
+    /// What was set for this broker while it ran.
+    own: Layer,
     /// Every property with a value, set or default.
     effective: BTreeMap<&'static str, Value>,
 }
@@ -46,7 +55,9 @@ impl Default for BrokerConfig {
             .filter_map(|p| Some((p.name, p.kind.parse(p.default?).ok()?)))
             .collect();
         BrokerConfig {
-            set: BTreeMap::new(),
+            set: Layer::new(),
+            cluster_wide: Layer::new(),
+            own: Layer::new(),
             effective,
         }
     }
@@ -68,16 +79,7 @@ impl BrokerConfig {
                 errors.push(error);
             }
         }
-        let lags = (
-            "log.cleaner.min.compaction.lag.ms",
-            "log.cleaner.max.compaction.lag.ms",
-        );
-        if config.long(lags.0) > config.long(lags.1) {
-            errors.push(ConfigError::Conflict(format!(
-                "{} is larger than {}",
-                lags.0, lags.1
-            )));
-        }
+        errors.extend(config.crossed_lags());
         if !errors.is_empty() {
             return Err(ConfigErrors(errors));
         }
@@ -104,23 +106,88 @@ impl BrokerConfig {
                 nearest: property::nearest(Scope::Broker, key),
             });
         };
-        let value = property
-            .kind
-            .parse(text)
-            .map_err(|_| ConfigError::BadValue {
-                key: property.name,
-                value: text.trim().to_string(),
-                allowed: property.kind.allowed(),
-            })?;
+        let value = parse(property, text)?;
         self.effective.insert(property.name, value.clone());
         self.set.insert(property.name, value);
         Ok(())
     }
 
-    /// The value that was set for `key`; `None` when it was left at its default.
+    /// The value that was set for `key` at start; `None` when it was left at its default.
     #[must_use]
     pub fn explicit(&self, key: &str) -> Option<&Value> {
         self.set.get(key)
+    }
+
+    /// Everything that was set, strongest first.
+    pub(crate) fn layers(&self) -> [(ConfigSource, &Layer); 3] {
+        [
+            (ConfigSource::DynamicBroker, &self.own),
+            (ConfigSource::DynamicDefaultBroker, &self.cluster_wide),
+            (ConfigSource::StaticBroker, &self.set),
+        ]
+    }
+
+    /// These settings under others that were stored while the broker ran: for all brokers, and for
+    /// this one. What can not be used is left out and comes back as a warning.
+    #[must_use]
+    pub fn with_dynamic<'a>(
+        &self,
+        cluster_wide: impl IntoIterator<Item = (&'a str, &'a str)>,
+        own: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> (BrokerConfig, Vec<ConfigWarning>) {
+        let mut config = BrokerConfig {
+            set: self.set.clone(),
+            ..BrokerConfig::default()
+        };
+        let mut warnings = Vec::new();
+        let mut read = |stored: &mut dyn Iterator<Item = (&'a str, &'a str)>| {
+            let mut layer = Layer::new();
+            for (key, text) in stored {
+                match parse_dynamic(key, text) {
+                    Ok((name, value)) => {
+                        layer.insert(name, value);
+                    }
+                    Err(error) => warnings.push(ConfigWarning::LeftOut(error)),
+                }
+            }
+            layer
+        };
+        config.cluster_wide = read(&mut cluster_wide.into_iter());
+        config.own = read(&mut own.into_iter());
+        for layer in [&config.set, &config.cluster_wide, &config.own] {
+            let values = layer.iter().map(|(name, value)| (*name, value.clone()));
+            config.effective.extend(values);
+        }
+        (config, warnings)
+    }
+
+    /// Checks settings as a client gives them to a running broker.
+    ///
+    /// # Errors
+    /// The first that can not be changed while the broker runs or has a value that is not allowed,
+    /// or settings that do not go together.
+    pub fn check_dynamic<'a>(
+        &self,
+        settings: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), ConfigError> {
+        let mut config = self.clone();
+        for (key, text) in settings {
+            let (name, value) = parse_dynamic(key, text)?;
+            config.effective.insert(name, value);
+        }
+        match config.crossed_lags() {
+            Some(conflict) => Err(conflict),
+            None => Ok(()),
+        }
+    }
+
+    fn crossed_lags(&self) -> Option<ConfigError> {
+        let lags = (
+            "log.cleaner.min.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+        );
+        (self.long(lags.0) > self.long(lags.1))
+            .then(|| ConfigError::Conflict(format!("{} is larger than {}", lags.0, lags.1)))
     }
 
     /// The value in force for `key`, set or default; `None` when it has neither or is unknown.
@@ -343,6 +410,26 @@ impl BrokerConfig {
     }
 }
 
+fn parse(property: &Property, text: &str) -> Result<Value, ConfigError> {
+    property
+        .kind
+        .parse(text)
+        .map_err(|_| ConfigError::BadValue {
+            key: property.name,
+            value: text.trim().to_string(),
+            allowed: property.kind.allowed(),
+        })
+}
+
+fn parse_dynamic(key: &str, text: &str) -> Result<(&'static str, Value), ConfigError> {
+    match property::find(Scope::Broker, key) {
+        Some(property) if property.is_dynamic() => Ok((property.name, parse(property, text)?)),
+        Some(_) | None => Err(ConfigError::NotDynamic {
+            key: key.to_string(),
+        }),
+    }
+}
+
 /// A getter asked for a property as another kind than the registry says: a mistake in this file,
 /// found by the test that calls every getter.
 fn unreachable_kind(key: &str, found: Option<&Value>) -> ! {
@@ -438,6 +525,55 @@ mod tests {
             })
             .collect();
         assert_eq!(keys, ["log.cleanup.policy", "num.io.threads"]);
+    }
+
+    #[test]
+    fn settings_of_a_running_broker_lie_over_those_of_its_start() {
+        let config = load(&["log.segment.bytes=2097152", "num.partitions=2"])
+            .expect("valid")
+            .config;
+        let (config, warnings) = config.with_dynamic(
+            [
+                ("log.segment.bytes", "3145728"),
+                ("min.insync.replicas", "2"),
+            ],
+            [("log.segment.bytes", "4194304"), ("node.id", "9")],
+        );
+        assert_eq!(
+            config.value("log.segment.bytes"),
+            Some(&Value::Int(4_194_304))
+        );
+        assert_eq!(config.value("min.insync.replicas"), Some(&Value::Int(2)));
+        assert_eq!((config.num_partitions(), config.node_id().0), (2, 1));
+        assert_eq!(warnings.len(), 1, "node.id does not change: {warnings:?}");
+        // What is taken away again falls back.
+        let (config, _) = config.with_dynamic([], []);
+        assert_eq!(
+            config.value("log.segment.bytes"),
+            Some(&Value::Int(2_097_152))
+        );
+    }
+
+    #[test]
+    fn bi_52_only_harmless_properties_change_while_the_broker_runs() {
+        let config = load(&[]).expect("valid").config;
+        let refused = |key, value| config.check_dynamic([(key, value)]).is_err();
+        assert!(!refused("message.max.bytes", "2000"));
+        assert!(refused("message.max.bytes", "many"));
+        for key in [
+            "node.id",
+            "log.dirs",
+            "listeners",
+            "no.such.key",
+            "metric.reporters",
+        ] {
+            assert!(refused(key, "1"), "{key}");
+        }
+        let crossed = [
+            ("log.cleaner.min.compaction.lag.ms", "9"),
+            ("log.cleaner.max.compaction.lag.ms", "8"),
+        ];
+        assert!(config.check_dynamic(crossed).is_err());
     }
 
     #[test]

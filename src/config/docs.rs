@@ -15,7 +15,9 @@ and take their default from the broker property named beside them. Names and def
 Kafka 4.3; those that begin with `thalweg.` are our own.
 
 *Effect*: **yes**; **not yet** = checked and kept, and without effect until the feature exists;
-**none** = accepted so that existing configurations load.
+**none** = accepted so that existing configurations load. **live** = a running broker takes a new
+value by IncrementalAlterConfigs (Kafka's `ConfigCommand`), for itself or for all brokers; topic
+properties always can be changed so.
 ";
 
 /// The text of `docs/config.md`.
@@ -60,11 +62,12 @@ fn line(out: &mut String, property: &Property, broker_default: Option<&str>) {
         Status::NotYet => "not yet",
         Status::NoMeaning => "none",
     };
+    let live = if property.is_dynamic() { ", live" } else { "" };
     let synonyms = broker_default.map_or_else(String::new, |names| format!(" {names} |"));
     // Writing to a String can not fail.
     let _ = writeln!(
         out,
-        "| `{}` | {} | {default} | {} |{synonyms} {effect} | {} |",
+        "| `{}` | {} | {default} | {} |{synonyms} {effect}{live} | {} |",
         property.name,
         property.kind.type_name(),
         property.kind.allowed().replace('*', "\\*"),

@@ -42,6 +42,12 @@ pub enum ConfigError {
         /// The property.
         key: String,
     },
+    /// A broker setting that only a start can change, or none at all.
+    #[error("Cannot update these configs dynamically: {}", shown(.key))]
+    NotDynamic {
+        /// What was given.
+        key: String,
+    },
     /// Two settings that do not go together, or one that this broker can not honour.
     #[error("{0}")]
     Conflict(String),

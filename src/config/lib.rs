@@ -17,6 +17,7 @@
 
 mod broker;
 mod broker_properties;
+mod describe;
 pub mod docs;
 mod error;
 pub mod property;
@@ -25,6 +26,9 @@ mod topic_properties;
 pub mod value;
 
 pub use broker::{BrokerConfig, Engine, LoadedBrokerConfig};
+pub use describe::{
+    Described, DescribedSynonym, describe_all_brokers, describe_broker, describe_topic,
+};
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use property::{Property, Scope, Status};
 pub use topic::{CleanupPolicy, ConfigEntry, ConfigSource, TimestampType, TopicConfig};

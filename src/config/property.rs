@@ -140,6 +140,21 @@ impl Property {
     }
 }
 
+impl Property {
+    /// True for a broker property that a running broker can change: one that gives the default of a
+    /// topic property, the strongest where several do.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        let gives_default = |topic: &Property| {
+            let strongest = topic.synonyms.first();
+            strongest.is_some_and(|synonym| synonym.name == self.name)
+        };
+        self.scope == Scope::Broker
+            && self.status != Status::NoMeaning
+            && properties(Scope::Topic).iter().any(gives_default)
+    }
+}
+
 /// The properties of `scope`, sorted by name.
 #[must_use]
 pub fn properties(scope: Scope) -> &'static [Property] {

@@ -34,6 +34,10 @@ pub struct CleanupPolicy {
 pub enum ConfigSource {
     /// Set on the topic.
     DynamicTopic = 1,
+    /// Set on this broker while it ran.
+    DynamicBroker = 2,
+    /// Set on all brokers while they ran.
+    DynamicDefaultBroker = 3,
     /// Set on the broker at start.
     StaticBroker = 4,
     /// The registry's default.
@@ -325,7 +329,8 @@ fn parse_override(key: &str, text: Option<&str>) -> Result<(&'static str, Value)
     Ok((property.name, value))
 }
 
-/// Topic override, else the strongest synonym set on the broker, else the registry's default.
+/// Topic override, else the strongest synonym in the strongest layer of the broker's settings, else
+/// the registry's default.
 fn layered_value(
     broker: &BrokerConfig,
     overrides: &BTreeMap<&'static str, Value>,
@@ -334,9 +339,11 @@ fn layered_value(
     if let Some(value) = overrides.get(property.name) {
         return Some((value.clone(), ConfigSource::DynamicTopic));
     }
-    for synonym in property.synonyms {
-        if let Some(value) = broker.explicit(synonym.name) {
-            return Some((scaled(value, synonym.scale), ConfigSource::StaticBroker));
+    for (source, layer) in broker.layers() {
+        for synonym in property.synonyms {
+            if let Some(value) = layer.get(synonym.name) {
+                return Some((scaled(value, synonym.scale), source));
+            }
         }
     }
     let value = property.kind.parse(property.default?).ok()?;
