@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
-use thalweg_metadata::controller::{InternalTopic, Registration, TopicRefusal, initial_records};
+use thalweg_metadata::controller::{
+    InternalTopic, ProducerIdBlock, Registration, TopicRefusal, initial_records,
+};
 use thalweg_metadata::{
     ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
 };
@@ -242,6 +244,9 @@ impl Controller {
                 ControlRequest::CreateInternal { topic, reply } => {
                     let _ = reply.send(self.create_internal(topic).await);
                 }
+                ControlRequest::ProducerIds { reply } => {
+                    let _ = reply.send(self.producer_ids().await);
+                }
                 ControlRequest::DeleteTopics {
                     request,
                     version,
@@ -306,6 +311,18 @@ impl Controller {
                 })
             }
         }
+    }
+
+    async fn producer_ids(&mut self) -> Result<ProducerIdBlock, ErrorCode> {
+        let view = Arc::clone(&self.view);
+        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
+            .producer_ids(self.config.node_id());
+        if let Err(error) = self.commit(decision.records).await {
+            tracing::error!(%error, "no producer ids given out");
+            // What Kafka says while it has no block: come again.
+            return Err(ErrorCode::CoordinatorLoadInProgress);
+        }
+        decision.answer.ok_or(ErrorCode::UnknownServerError)
     }
 
     async fn delete_topics(

@@ -31,4 +31,5 @@ pub use readiness::Readiness;
 pub use requests::{
     AutoCreated, ControlHandle, ControlRequest, PartitionToOpen, ShardCommand, StoppedPartition,
 };
+pub use thalweg_metadata::controller::ProducerIdBlock;
 pub use view::{ClusterView, Endpoint};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use thalweg_metadata::controller::{InternalTopic, TopicRefusal};
+use thalweg_metadata::controller::{InternalTopic, ProducerIdBlock, TopicRefusal};
 use thalweg_metrics::CoreMetrics;
+use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
 };
@@ -39,6 +40,11 @@ pub enum ControlRequest {
         topic: InternalTopic,
         /// Gets its id, also when it existed before.
         reply: oneshot::Sender<Result<TopicId, TopicRefusal>>,
+    },
+    /// A shard has given out its last producer id.
+    ProducerIds {
+        /// Gets a block of them that is durably this broker's.
+        reply: oneshot::Sender<Result<ProducerIdBlock, ErrorCode>>,
     },
     /// DeleteTopics.
     DeleteTopics {
@@ -148,6 +154,16 @@ impl ControlHandle {
         let (reply, answer) = oneshot::channel();
         self.requests
             .send(ControlRequest::CreateInternal { topic, reply })
+            .await
+            .ok()?;
+        answer.await
+    }
+
+    /// A block of producer ids. `None` means that the broker is stopping.
+    pub async fn producer_ids(&self) -> Option<Result<ProducerIdBlock, ErrorCode>> {
+        let (reply, answer) = oneshot::channel();
+        self.requests
+            .send(ControlRequest::ProducerIds { reply })
             .await
             .ok()?;
         answer.await

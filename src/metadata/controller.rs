@@ -5,6 +5,7 @@ mod cluster;
 mod create;
 mod delete;
 mod internal;
+mod producer_ids;
 
 use thalweg_config::BrokerConfig;
 use thalweg_protocol::ErrorCode;
@@ -15,6 +16,7 @@ use crate::record::Record;
 
 pub use cluster::{METADATA_VERSION, METADATA_VERSION_FEATURE, Registration, initial_records};
 pub use internal::InternalTopic;
+pub use producer_ids::ProducerIdBlock;
 
 /// Draws of a random id before giving up; each fails with a chance below 2 in 64.
 const ID_DRAWS_MAX: usize = 64;

@@ -32,6 +32,7 @@ mod lifecycle;
 mod parking;
 mod partition;
 mod peer;
+mod producer_ids;
 mod producers;
 mod service;
 mod shard;

@@ -4,7 +4,7 @@
 //! mailbox when it is another. Callers do not see the difference.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use crate::partition::Partition;
 use crate::peer::{
     AppendAsk, FetchAsk, FetchFound, Mail, OffsetAsk, OffsetFound, Park, ParkId, PeerRequest,
 };
+use crate::producer_ids::ProducerIds;
 
 /// One core's state, shared by its tasks through `Rc`; no borrow is held across an await.
 pub(crate) struct Shard {
@@ -38,6 +39,7 @@ pub(crate) struct Shard {
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
     topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
     parks: Cell<ParkId>,
+    pub(crate) producer_ids: Rc<ProducerIds>,
 }
 
 /// Answer of an owner: there already, or on its way from another core.
@@ -81,7 +83,10 @@ impl Shard {
             view: RefCell::new(parts.view),
             partitions: RefCell::default(),
             topic_configs: RefCell::default(),
+            offline: RefCell::default(),
+            stopping: Cell::new(false),
             parks: Cell::new(0),
+            producer_ids: Rc::default(),
         })
     }
 
@@ -126,6 +131,32 @@ impl Shard {
         self.partitions.borrow().get(&id).cloned()
     }
 
+    /// Why this shard does not serve a partition that it was asked for.
+    pub(crate) fn absence(&self, id: TopicPartition) -> ErrorCode {
+        match self.offline.borrow().contains(&id) {
+            true => ErrorCode::KafkaStorageError,
+            false => ErrorCode::NotLeaderOrFollower,
+        }
+    }
+
+    /// The log of this partition can not be opened: whoever asks is told so.
+    pub(crate) fn mark_offline(&self, id: TopicPartition) {
+        self.offline.borrow_mut().insert(id);
+    }
+
+    /// Nothing waits from here on: parked fetches are answered with what there is.
+    pub(crate) fn begin_stop(&self) {
+        self.stopping.set(true);
+        for partition in self.partitions.borrow().values() {
+            partition.wake_parked();
+        }
+    }
+
+    /// True after [`Shard::begin_stop`].
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     pub(crate) fn insert_partition(&self, partition: Rc<Partition>) {
         self.partitions
             .borrow_mut()
@@ -133,6 +164,7 @@ impl Shard {
     }
 
     pub(crate) fn remove_partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
+        self.offline.borrow_mut().remove(&id);
         self.partitions.borrow_mut().remove(&id)
     }
 
@@ -241,7 +273,7 @@ impl Shard {
         for ask in asks {
             match self.partition(ask.id) {
                 Some(partition) => partition.append(ask, acks, &group),
-                None => group.settle(ask.slot, Err(ErrorCode::NotLeaderOrFollower)),
+                None => group.settle(ask.slot, Err(self.absence(ask.id))),
             }
         }
     }
@@ -272,7 +304,7 @@ impl Shard {
         for ask in asks {
             found.push(match self.partition(ask.id) {
                 Some(partition) => partition.fetch(&ask, park.as_ref()).await,
-                None => FetchFound::refused(ask.slot, ErrorCode::NotLeaderOrFollower),
+                None => FetchFound::refused(ask.slot, self.absence(ask.id)),
             });
         }
         found
@@ -334,7 +366,7 @@ impl Shard {
                 Some(partition) => partition.list_offset(&ask).await,
                 None => OffsetFound {
                     slot: ask.slot,
-                    result: Err(ErrorCode::NotLeaderOrFollower),
+                    result: Err(self.absence(ask.id)),
                 },
             });
         }

@@ -9,6 +9,7 @@ pub(crate) mod create_topics;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
 pub(crate) mod fetch;
+pub(crate) mod init_producer_id;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
 mod operations;
@@ -56,6 +57,7 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::ApiVersions, 0, 4),
     range(ApiKey::CreateTopics, 2, 7),
     range(ApiKey::DeleteTopics, 1, 6),
+    range(ApiKey::InitProducerId, 0, 5),
     range(ApiKey::SaslAuthenticate, 0, 2),
     range(ApiKey::DescribeCluster, 0, 2),
 ];
