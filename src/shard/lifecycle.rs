@@ -28,6 +28,9 @@ use crate::shard::{Shard, ShardParts};
 /// Requests taken from the mailbox in one turn before other tasks of the shard run.
 const PEER_REQUESTS_PER_TURN: usize = 64;
 
+/// Length of a window of histograms.
+const METRICS_WINDOW: Duration = Duration::from_secs(60);
+
 /// How long a stopping shard waits for its connections to flush their answers.
 const CONNECTION_DRAIN_MAX: Duration = Duration::from_secs(5);
 
@@ -126,7 +129,7 @@ struct Lifecycle {
 }
 
 async fn run(setup: ShardSetup, engine: Engine) {
-    let PeerLink { mut inbox, peers } = setup.link;
+    let PeerLink { inbox, peers } = setup.link;
     let mut metrics = CoreMetrics::new(setup.id.0, peers.len() as u16);
     metrics.engine = Some(engine);
     let metrics = Rc::new(RefCell::new(metrics));
@@ -140,35 +143,17 @@ async fn run(setup: ShardSetup, engine: Engine) {
         peers,
         view: setup.view,
     });
-    let serving = Rc::clone(&shard);
-    let peer_loop = task::spawn(async move {
-        let mut batch = Vec::with_capacity(PEER_REQUESTS_PER_TURN);
-        while inbox.recv_many(&mut batch, PEER_REQUESTS_PER_TURN).await > 0 {
-            for Mail { sent, request } in batch.drain(..) {
-                let waited = time::now().saturating_duration_since(sent);
-                serving
-                    .metrics
-                    .borrow_mut()
-                    .record(Stage::CrossCoreHop, waited);
-                serve_peer(&serving, request);
-            }
-            task::yield_now().await;
-        }
-    });
+    let peer_loop = task::spawn(serve_peers(Rc::clone(&shard), inbox));
+    let housekeeping = [
+        task::spawn(expire_producers(Rc::clone(&shard))),
+        task::spawn(rotate_metrics(Rc::clone(&shard.metrics))),
+    ];
     let acceptor = task::spawn(adopt_all(
         setup.sockets,
         Rc::clone(&shard),
         Rc::clone(&net),
         setup.connections,
     ));
-    let expiring = Rc::clone(&shard);
-    let expiry = task::spawn(async move {
-        let every = expiring.config.producer_id_expiration_check_interval_ms();
-        loop {
-            time::sleep(Duration::from_millis(every)).await;
-            expiring.expire_producers().await;
-        }
-    });
     let log_options = LogOptions {
         metrics: Rc::clone(&shard.metrics),
         ..LogOptions::default()
@@ -200,7 +185,40 @@ async fn run(setup: ShardSetup, engine: Engine) {
         }
     }
     peer_loop.abort();
-    expiry.abort();
+    housekeeping.iter().for_each(task::Task::abort);
+}
+
+/// Serves the mailbox until every other shard is gone or the task is aborted.
+async fn serve_peers(shard: Rc<Shard>, mut inbox: mailbox::Receiver<Mail>) {
+    let mut batch = Vec::with_capacity(PEER_REQUESTS_PER_TURN);
+    while inbox.recv_many(&mut batch, PEER_REQUESTS_PER_TURN).await > 0 {
+        for Mail { sent, request } in batch.drain(..) {
+            let waited = time::now().saturating_duration_since(sent);
+            shard
+                .metrics
+                .borrow_mut()
+                .record(Stage::CrossCoreHop, waited);
+            serve_peer(&shard, request);
+        }
+        task::yield_now().await;
+    }
+}
+
+/// Forgets producers that have been silent for `producer.id.expiration.ms`.
+async fn expire_producers(shard: Rc<Shard>) {
+    let every = Duration::from_millis(shard.config.producer_id_expiration_check_interval_ms());
+    loop {
+        time::sleep(every).await;
+        shard.expire_producers().await;
+    }
+}
+
+/// Quantiles cover the current and the previous window.
+async fn rotate_metrics(metrics: Rc<RefCell<CoreMetrics>>) {
+    loop {
+        time::sleep(METRICS_WINDOW).await;
+        metrics.borrow_mut().rotate();
+    }
 }
 
 /// Takes one request of another shard. Appends are queued here and now, in the order of the
@@ -256,6 +274,7 @@ impl Lifecycle {
             match Partition::open(&wanted, context).await {
                 Ok(partition) => self.shard.insert_partition(partition),
                 Err(error) => {
+                    self.shard.mark_offline(wanted.id);
                     self.shard.metrics.borrow_mut().counters.partitions_offline += 1;
                     failures.push(format!(
                         "{}-{}: offline: {error}",
@@ -290,6 +309,7 @@ impl Lifecycle {
     /// Answers what was admitted, then closes every log with everything flushed.
     async fn stop(&self) -> Vec<StoppedPartition> {
         self.net.begin_stop();
+        self.shard.begin_stop();
         if time::timeout(CONNECTION_DRAIN_MAX, self.net.wait_empty())
             .await
             .is_err()

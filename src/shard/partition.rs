@@ -376,6 +376,14 @@ impl Partition {
         self.fetches.borrow_mut().remove(&Token(id));
     }
 
+    /// Wakes every parked fetch.
+    pub(crate) fn wake_parked(&self) {
+        for (token, wake) in self.fetches.borrow_mut().drain() {
+            self.replica.borrow_mut().unpark_fetch(token);
+            wake.open();
+        }
+    }
+
     /// Fetches parked here.
     pub(crate) fn parked_fetches(&self) -> usize {
         self.fetches.borrow().len()

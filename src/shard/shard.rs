@@ -38,6 +38,9 @@ pub(crate) struct Shard {
     view: RefCell<Arc<ClusterView>>,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
     topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
+    /// Partitions of this shard whose log could not be opened.
+    offline: RefCell<HashSet<TopicPartition>>,
+    stopping: Cell<bool>,
     parks: Cell<ParkId>,
     pub(crate) producer_ids: Rc<ProducerIds>,
 }

@@ -66,7 +66,7 @@ pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16
         loop {
             let missing = bytes_min.saturating_sub(bytes(&found));
             found = look(&shard, &fetching, Some(parking.register(missing))).await;
-            if is_enough(&found, &fetching.found, bytes_min) {
+            if is_enough(&found, &fetching.found, bytes_min) || shard.is_stopping() {
                 break;
             }
             let left = deadline.saturating_duration_since(time::now());

@@ -27,6 +27,9 @@ use crate::append_group::Appended;
 use crate::peer::AppendAsk;
 use crate::shard::Shard;
 
+/// Longest wait for a write of this broker, where the client does not ask for a longer one.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+
 /// A produce request whose appends are on their way.
 pub(crate) struct Producing {
     response: ProduceResponse,
@@ -69,8 +72,18 @@ pub(crate) async fn begin(
         },
         slots: sorting.slots,
         waits,
-        wait_max: Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)),
+        wait_max: wait_max(acks, request.timeout_ms),
         permit,
+    }
+}
+
+/// `timeout_ms` is about waiting for replicas (acks=all). An answer that only waits for this broker's
+/// own write comes when the write has ended; a stalled disk must not hold it for ever.
+fn wait_max(acks: Acks, timeout_ms: i32) -> Duration {
+    let asked = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+    match acks {
+        Acks::All => asked,
+        Acks::None | Acks::Leader => asked.max(WRITE_WAIT_MAX),
     }
 }
 
