@@ -12,7 +12,7 @@ use thalweg_net::{
     Closing, ConnState, MemoryPermit, RecordSource, Reply, Response, Service, Verdict,
 };
 use thalweg_protocol::frame;
-use thalweg_protocol::messages::{FetchRequest, ProduceRequest};
+use thalweg_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest};
 use thalweg_protocol::wire::{DecodeError, Decoder};
 use thalweg_protocol::{ApiKey, Message, Request};
 use thalweg_reactor::{task, time};
@@ -208,8 +208,20 @@ impl Shard {
 /// Decodes the whole body: bytes left over are an error (BI-7).
 fn decode<M: Message>(mut body: Decoder, version: i16) -> Result<M, DecodeError> {
     let message = M::decode(&mut body, version)?;
+    if is_metadata_of_librdkafka::<M>(&body, version) {
+        return Ok(message);
+    }
     body.finish()?;
     Ok(message)
+}
+
+/// librdkafka, to this day, asks for all topics with four zero bytes where flexible versions have
+/// one: three bytes are left over. Kafka looks at none of them.
+fn is_metadata_of_librdkafka<M: Message>(body: &Decoder, version: i16) -> bool {
+    M::NAME == MetadataRequest::NAME
+        && ApiKey::Metadata.is_flexible(version)
+        && body.check().is_ok()
+        && body.remaining() == 3
 }
 
 fn answer<M: Message + 'static>(

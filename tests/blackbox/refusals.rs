@@ -209,7 +209,7 @@ fn bi_7_impossible_counts_are_closed_without_memory() {
     assert_serves(&mut witness);
     let before = broker.resident_bytes();
     let mut client = broker.connect();
-    let request = metadata_request(&["a"], MayCreate::No);
+    let request = metadata_request(&["a"], MayCreate::Yes);
     let (_, whole) = client.encode(&request, 1);
     let count_at = whole.len() - 4 - 3; // the array's count, before the one name
     let (_, flexible) = client.encode(&request, 12);

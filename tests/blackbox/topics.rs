@@ -218,6 +218,29 @@ fn metadata_lists_what_each_version_means_by_all() {
     }
 }
 
+/// librdkafka asks for all topics with four zero bytes where flexible versions have one.
+#[test]
+fn metadata_forgives_librdkafka_three_bytes() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    client.create_topic("for-all", 1, &[]);
+    for version in 9..=newest::<MetadataRequest>() {
+        let all = MetadataRequest {
+            topics: None,
+            ..Default::default()
+        };
+        let (_, mut bytes) = client.encode(&all, version);
+        // Size, header with the client id and an empty tag section; then the null array.
+        let array_at = 4 + 8 + 2 + "blackbox".len() + 1;
+        assert_eq!(bytes[array_at], 0, "null");
+        bytes.splice(array_at..array_at, [0; 3]);
+        bytes[3] += 3;
+        client.send_bytes(&bytes);
+        let (_, response) = client.receive::<MetadataRequest>(version);
+        assert!(!response.topics.is_empty(), "version {version}");
+    }
+}
+
 #[test]
 fn metadata_finds_topics_by_id() {
     let broker = Broker::start();

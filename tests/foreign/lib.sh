@@ -37,6 +37,11 @@ check_has_not() {
   ! grep -E -- "$2" "$1" >&2 || fail "lines like '$2' in $1"
 }
 
+# serves API: whether the broker has the API, by its name in docs/api.md. Kafka has all.
+serves() {
+  [ "$AGAINST" = kafka ] || grep -Eq "^\\| [0-9]+ \\| $1 \\|" "$ROOT/docs/api.md"
+}
+
 # new_topic NAME PARTITIONS [key=value]...: made with kcat-free means, the broker's own tool.
 new_topic() {
   local name=$1 partitions=$2 settings=() pair

@@ -10,8 +10,9 @@ use super::operations;
 use crate::service::Call;
 use crate::shard::Shard;
 
-/// `endpoint_type` of brokers; 2 would ask for controllers (KIP-919).
+/// Values of `endpoint_type` (KIP-919).
 const ENDPOINT_BROKERS: i8 = 1;
+const ENDPOINT_CONTROLLERS: i8 = 2;
 
 /// Answers from the shard's view.
 pub(crate) async fn answer(
@@ -21,8 +22,12 @@ pub(crate) async fn answer(
 ) -> DescribeClusterResponse {
     let view = shard.view();
     if request.endpoint_type != ENDPOINT_BROKERS {
+        let error = match request.endpoint_type {
+            ENDPOINT_CONTROLLERS => ErrorCode::MismatchedEndpointType,
+            _ => ErrorCode::UnsupportedEndpointType,
+        };
         return DescribeClusterResponse {
-            error_code: ErrorCode::UnsupportedEndpointType.code(),
+            error_code: error.code(),
             error_message: Some(
                 "this is a broker's listener: ask it with endpoint type 1 (brokers)".to_owned(),
             ),

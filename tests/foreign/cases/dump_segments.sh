@@ -12,13 +12,13 @@ dump() {
 start_broker "$WORK/broker"
 real_text text
 LONG=0
-for codec in none lz4; do
+for codec in none zstd; do
   new_topic "dump-$codec" 1 segment.bytes=1048576 index.interval.bytes=4096
   kcat -b "$BOOTSTRAP" -P -t "dump-$codec" -p 0 -z "$codec" -X linger.ms=20 <text
 done
 stop_broker
 
-for codec in none lz4; do
+for codec in none zstd; do
   folder="$DATA/dump-$codec-0"
   segments=("$folder"/*.log)
   [ "$codec" != none ] || [ "${#segments[@]}" -ge 3 ] || fail "only ${#segments[@]} segments"
@@ -39,6 +39,6 @@ done
 # The metadata log under its decoder shows the topics that were made.
 metadata=("$DATA"/__cluster_metadata-0/*.log)
 dump "${metadata[0]}" --cluster-metadata-decoder
-check_has dump.txt 'TOPIC_RECORD.*dump-lz4'
+check_has dump.txt 'TOPIC_RECORD.*dump-zstd'
 check_has dump.txt 'PARTITION_RECORD'
 check_has_not dump.txt 'Error at|skipping|Unable'

@@ -1,4 +1,5 @@
-# owed: consumer groups, which ConsumerPerformance can not do without
+# needs: JoinGroup
+# ConsumerPerformance reads all that ProducerPerformance wrote.
 . "$FOREIGN/lib.sh"
 
 new_topic java-consumer-performance 4

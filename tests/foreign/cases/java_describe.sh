@@ -1,4 +1,5 @@
-# owed: DescribeConfigs, which TopicCommand asks for what it describes
+# needs: DescribeConfigs
+# TopicCommand describes a topic, with the settings it asks DescribeConfigs for.
 . "$FOREIGN/lib.sh"
 
 new_topic java-describe 4 retention.ms=3600000

@@ -1,4 +1,4 @@
-# owed: InitProducerId
+# needs: InitProducerId
 # A producer with Java's defaults.
 . "$FOREIGN/lib.sh"
 

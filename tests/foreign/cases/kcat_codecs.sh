@@ -10,6 +10,9 @@ for codec in "${CODECS[@]}"; do
   kcat -b "$BOOTSTRAP" -P -t "$topic" -p 0 -z "$codec" -X linger.ms=20 <text
   kcat -b "$BOOTSTRAP" -C -t "$topic" -p 0 -o beginning -e -q -X check.crcs=true >"out-$codec"
   check_same text "out-$codec" "text through $codec"
-  check_equal "$codec" "$(stored_codecs "$topic")" "codec on disk"
+  # Debian's librdkafka sends plain batches instead of LZ4 to a broker without FindCoordinator.
+  if [ "$codec" != lz4 ] || serves FindCoordinator; then
+    check_equal "$codec" "$(stored_codecs "$topic")" "codec on disk"
+  fi
   rm "out-$codec"
 done

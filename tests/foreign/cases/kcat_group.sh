@@ -1,4 +1,4 @@
-# owed: consumer groups
+# needs: JoinGroup
 # A group reads a topic and remembers how far it came.
 . "$FOREIGN/lib.sh"
 
