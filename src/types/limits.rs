@@ -120,6 +120,27 @@ pub const INDEX_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// `__other`.
 pub const METRIC_LABELS_MAX: usize = 1_000;
 
+/// Groups of one partition of the offsets topic. When full, new groups are refused.
+pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
+
+/// Bytes of groups and offsets of one partition of the offsets topic. When full, new members and
+/// offsets are refused.
+pub const COORDINATOR_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Bytes that the members of one group bring along: subscriptions, shares, names. When full, new
+/// members and larger shares are refused. They are one record, so it also bounds a batch.
+pub const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Member ids of one group that were handed out and are not used yet (KIP-394). When full, joining
+/// is refused with GROUP_MAX_SIZE_REACHED.
+pub const GROUP_PENDING_MEMBERS_MAX: usize = 10_000;
+
+/// Bytes of a client's id that are kept with its membership and stand in its member id.
+pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
+
+/// Bytes read at once from a partition of the offsets topic while its groups are loaded.
+pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
+
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);

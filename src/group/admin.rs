@@ -1,0 +1,139 @@
+//! What operators ask: listing, describing and deleting groups.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
+use thalweg_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
+use thalweg_protocol::messages::list_groups_response::ListedGroup;
+
+use crate::ask::{Answer, Effect, GroupQuery, Now, Token};
+use crate::commit::tombstone;
+use crate::coordinator::Coordinator;
+use crate::group::{Group, State};
+use crate::member::Member;
+use crate::record::Record;
+use crate::turn::Then;
+
+/// First version of DescribeGroups that says when there is no such group (KIP-1043).
+const VERSION_GROUP_NOT_FOUND: i16 = 6;
+
+/// Kafka's name of the kind of groups that there is.
+const TYPE_CLASSIC: &str = "classic";
+
+impl Coordinator {
+    pub(crate) fn list(&self, query: &GroupQuery) -> Vec<ListedGroup> {
+        let wanted = |names: &[String], name: &str| {
+            names.is_empty() || names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+        };
+        if !wanted(&query.types, TYPE_CLASSIC) {
+            return Vec::new();
+        }
+        let groups = self.groups.values();
+        let mut found: Vec<ListedGroup> = groups
+            .filter(|group| wanted(&query.states, group.state.name()))
+            .map(|group| ListedGroup {
+                group_id: group.id.to_string(),
+                protocol_type: group.protocol_type.clone().unwrap_or_default(),
+                group_state: group.state.name().to_owned(),
+                group_type: TYPE_CLASSIC.to_owned(),
+            })
+            .collect();
+        found.sort_unstable_by(|a, b| a.group_id.cmp(&b.group_id));
+        found
+    }
+
+    pub(crate) fn describe(&self, id: &str, version: i16) -> DescribedGroup {
+        match self.groups.get(id) {
+            Some(group) => describe(group),
+            None => {
+                let mut answer = DescribedGroup {
+                    group_id: id.to_owned(),
+                    group_state: State::Dead.name().to_owned(),
+                    ..DescribedGroup::default()
+                };
+                if version >= VERSION_GROUP_NOT_FOUND {
+                    answer.error_code = ErrorCode::GroupIdNotFound.code();
+                    answer.error_message = Some(format!("Group {id} not found."));
+                }
+                answer
+            }
+        }
+    }
+
+    /// Deletes a group without members, its offsets included (RP-117).
+    pub(crate) fn delete(
+        &mut self,
+        now: Now,
+        id: &str,
+        token: Token,
+        out: &mut Vec<Effect>,
+    ) -> Option<Answer> {
+        let answer = |code: ErrorCode| DeletableGroupResult {
+            group_id: id.to_owned(),
+            error_code: code.code(),
+        };
+        let code = match self.groups.get(id).map(|group| group.state) {
+            _any if id.is_empty() => ErrorCode::InvalidGroupId,
+            None | Some(State::Dead) => ErrorCode::GroupIdNotFound,
+            Some(State::PreparingRebalance | State::CompletingRebalance | State::Stable) => {
+                ErrorCode::NonEmptyGroup
+            }
+            Some(State::Empty) => ErrorCode::None,
+        };
+        if code != ErrorCode::None {
+            return Some(answer(code).into());
+        }
+        let in_flight = self.commits_in_flight(id);
+        self.with_turn(id, now, out, |group, turn| {
+            let ids: Vec<Rc<str>> = group.pending.keys().cloned().collect();
+            for member in ids {
+                group.forget_pending(turn, &member);
+            }
+            let mut records: Vec<Record> = in_flight
+                .iter()
+                .filter(|(topic, partition)| group.offsets.get(topic, *partition).is_none())
+                .map(|(topic, partition)| tombstone(&group.id, topic, *partition))
+                .collect();
+            for (topic, partitions) in group.offsets.sorted() {
+                let of_topic = partitions.keys().map(|p| tombstone(&group.id, topic, *p));
+                records.extend(of_topic);
+            }
+            records.push(Record::Group {
+                group: Rc::clone(&group.id),
+                value: None,
+            });
+            group.transition(State::Dead, turn.now.wall);
+            group.writes += 1;
+            turn.write(&group.id, records, Then::Delete(token, answer(code)));
+        });
+        None
+    }
+}
+
+/// Metadata and shares only of a group at rest: before, they are still being decided.
+fn describe(group: &Group) -> DescribedGroup {
+    let protocol = match group.state {
+        State::Stable => group.protocol.as_deref(),
+        State::Empty | State::PreparingRebalance | State::CompletingRebalance | State::Dead => None,
+    };
+    let one = |member: &Member| DescribedGroupMember {
+        member_id: member.id.to_string(),
+        group_instance_id: None,
+        client_id: member.client_id.to_string(),
+        client_host: member.client_host.to_string(),
+        member_metadata: protocol.map(|p| member.metadata(p)).unwrap_or_default(),
+        member_assignment: protocol
+            .map(|_| member.assignment.clone())
+            .unwrap_or_else(Bytes::new),
+    };
+    DescribedGroup {
+        group_id: group.id.to_string(),
+        group_state: group.state.name().to_owned(),
+        protocol_type: group.protocol_type.clone().unwrap_or_default(),
+        protocol_data: protocol.unwrap_or_default().to_owned(),
+        members: group.members.values().map(one).collect(),
+        ..DescribedGroup::default()
+    }
+}

@@ -1,0 +1,253 @@
+//! What goes in and what comes out.
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
+use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
+use thalweg_protocol::messages::leave_group_response::MemberResponse;
+use thalweg_protocol::messages::list_groups_response::ListedGroup;
+use thalweg_protocol::messages::offset_commit_response::{
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use thalweg_protocol::messages::offset_fetch_response::OffsetFetchResponseGroup;
+use thalweg_protocol::messages::{
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    LeaveGroupResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest,
+    OffsetDeleteResponse, SyncGroupRequest, SyncGroupResponse,
+};
+use thalweg_types::TimestampMs;
+
+use crate::record::Record;
+
+/// The moment of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Monotonic clock in milliseconds from any start: timeouts go by it.
+    pub ms: u64,
+    /// Wall clock: what records say.
+    pub wall: TimestampMs,
+}
+
+/// Names a request until it is answered. The shell chooses it; unique while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// Names a write until it is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteId(pub u64);
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// `client_id` of the request header; empty without one.
+    pub client_id: String,
+    /// Address, as DescribeGroups shows it.
+    pub client_host: String,
+    /// Version of the request.
+    pub version: i16,
+}
+
+/// Which groups ListGroups wants.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct GroupQuery {
+    /// Names of states; empty for all (KIP-518).
+    pub states: Vec<String>,
+    /// Names of types; empty for all (KIP-848).
+    pub types: Vec<String>,
+}
+
+/// A request to the coordinator.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// JoinGroup.
+    Join(JoinGroupRequest),
+    /// SyncGroup.
+    Sync(SyncGroupRequest),
+    /// Heartbeat.
+    Heartbeat(HeartbeatRequest),
+    /// LeaveGroup, as versions 3 and later say it.
+    Leave(LeaveGroupRequest),
+    /// OffsetCommit for partitions that exist.
+    Commit(OffsetCommitRequest),
+    /// One group of OffsetFetch.
+    FetchOffsets(OffsetFetchRequestGroup),
+    /// OffsetDelete for partitions that exist.
+    DeleteOffsets(OffsetDeleteRequest),
+    /// ListGroups.
+    List(GroupQuery),
+    /// One group of DescribeGroups.
+    Describe(String),
+    /// One group of DeleteGroups.
+    Delete(String),
+}
+
+macro_rules! answers {
+    ($($(#[$doc:meta])* $variant:ident($body:ty),)*) => {
+        /// What a client is told.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Answer {
+            $($(#[$doc])* $variant($body),)*
+        }
+
+        $(impl From<$body> for Answer {
+            fn from(body: $body) -> Answer {
+                Answer::$variant(body)
+            }
+        }
+
+        impl TryFrom<Answer> for $body {
+            type Error = Answer;
+
+            fn try_from(answer: Answer) -> Result<$body, Answer> {
+                match answer {
+                    Answer::$variant(body) => Ok(body),
+                    another => Err(another),
+                }
+            }
+        })*
+    };
+}
+
+answers! {
+    /// To [`Ask::Join`].
+    Join(JoinGroupResponse),
+    /// To [`Ask::Sync`].
+    Sync(SyncGroupResponse),
+    /// To [`Ask::Heartbeat`].
+    Heartbeat(HeartbeatResponse),
+    /// To [`Ask::Leave`].
+    Leave(LeaveGroupResponse),
+    /// To [`Ask::Commit`].
+    Commit(OffsetCommitResponse),
+    /// To [`Ask::FetchOffsets`].
+    FetchOffsets(OffsetFetchResponseGroup),
+    /// To [`Ask::DeleteOffsets`].
+    DeleteOffsets(OffsetDeleteResponse),
+    /// To [`Ask::List`].
+    List(Result<Vec<ListedGroup>, ErrorCode>),
+    /// To [`Ask::Describe`].
+    Describe(DescribedGroup),
+    /// To [`Ask::Delete`].
+    Delete(DeletableGroupResult),
+}
+
+/// What the shell has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Append these records as one batch, behind all earlier ones, and report the outcome once it is
+    /// committed or failed.
+    Write {
+        /// For the report.
+        id: WriteId,
+        /// At least one.
+        records: Vec<Record>,
+    },
+    /// Answer a request.
+    Answer {
+        /// Which.
+        token: Token,
+        /// With what.
+        answer: Answer,
+    },
+}
+
+impl Ask {
+    /// The answer that refuses all of it with `code`.
+    #[must_use]
+    pub fn refused(&self, code: ErrorCode) -> Answer {
+        let error_code = code.code();
+        match self {
+            Ask::Join(request) => refused_join(code, &request.member_id).into(),
+            Ask::Sync(_) => refused_sync(code).into(),
+            Ask::Heartbeat(_) => HeartbeatResponse {
+                error_code,
+                ..HeartbeatResponse::default()
+            }
+            .into(),
+            Ask::Leave(_) => LeaveGroupResponse {
+                error_code,
+                ..LeaveGroupResponse::default()
+            }
+            .into(),
+            Ask::Commit(request) => refused_commit(request, code).into(),
+            Ask::FetchOffsets(group) => OffsetFetchResponseGroup {
+                group_id: group.group_id.clone(),
+                error_code,
+                ..OffsetFetchResponseGroup::default()
+            }
+            .into(),
+            Ask::DeleteOffsets(_) => OffsetDeleteResponse {
+                error_code,
+                ..OffsetDeleteResponse::default()
+            }
+            .into(),
+            Ask::List(_) => Answer::List(Err(code)),
+            Ask::Describe(group) => DescribedGroup {
+                group_id: group.clone(),
+                error_code,
+                ..DescribedGroup::default()
+            }
+            .into(),
+            Ask::Delete(group) => DeletableGroupResult {
+                group_id: group.clone(),
+                error_code,
+            }
+            .into(),
+        }
+    }
+}
+
+pub(crate) fn refused_join(code: ErrorCode, member_id: &str) -> JoinGroupResponse {
+    JoinGroupResponse {
+        error_code: code.code(),
+        member_id: member_id.to_owned(),
+        protocol_name: None,
+        ..JoinGroupResponse::default()
+    }
+}
+
+pub(crate) fn refused_sync(code: ErrorCode) -> SyncGroupResponse {
+    SyncGroupResponse {
+        error_code: code.code(),
+        ..SyncGroupResponse::default()
+    }
+}
+
+/// Every partition of the request with the same code.
+pub(crate) fn refused_commit(
+    request: &OffsetCommitRequest,
+    code: ErrorCode,
+) -> OffsetCommitResponse {
+    let topics = request
+        .topics
+        .iter()
+        .map(|topic| OffsetCommitResponseTopic {
+            name: topic.name.clone(),
+            topic_id: topic.topic_id,
+            partitions: topic
+                .partitions
+                .iter()
+                .map(|partition| OffsetCommitResponsePartition {
+                    partition_index: partition.partition_index,
+                    error_code: code.code(),
+                })
+                .collect(),
+        });
+    OffsetCommitResponse {
+        topics: topics.collect(),
+        ..OffsetCommitResponse::default()
+    }
+}
+
+/// Every member of the request with the same code.
+pub(crate) fn refused_members(request: &LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse {
+    let members = request.members.iter().map(|member| MemberResponse {
+        member_id: member.member_id.clone(),
+        group_instance_id: member.group_instance_id.clone(),
+        error_code: code.code(),
+    });
+    LeaveGroupResponse {
+        members: members.collect(),
+        ..LeaveGroupResponse::default()
+    }
+}

@@ -1,0 +1,414 @@
+//! The groups of one partition of the offsets topic: events in, effects out.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{
+    JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest, SyncGroupRequest,
+};
+
+use crate::ask::{
+    Answer, Ask, Caller, Effect, Now, Token, WriteId, refused_commit, refused_join,
+    refused_members, refused_sync,
+};
+use crate::group::{Group, State};
+use crate::record::Record;
+use crate::settings::Settings;
+use crate::timers::{Timer, Timers};
+use crate::turn::{Pending, Then, Turn, Writes};
+
+/// Draws 16 random bytes for a member id.
+pub type Draw = Box<dyn FnMut() -> [u8; 16]>;
+
+/// The coordinator of one partition. See the module documentation for the order of calls.
+pub struct Coordinator {
+    pub(crate) settings: Settings,
+    pub(crate) groups: HashMap<Rc<str>, Group>,
+    pub(crate) timers: Timers,
+    pub(crate) writes: Writes,
+    /// Bytes of all groups.
+    pub(crate) bytes: usize,
+    draw: Draw,
+    is_loading: bool,
+}
+
+impl Coordinator {
+    /// An empty one that is still to be loaded.
+    #[must_use]
+    pub fn new(settings: Settings, draw: Draw) -> Coordinator {
+        Coordinator {
+            settings,
+            groups: HashMap::new(),
+            timers: Timers::default(),
+            writes: Writes::default(),
+            bytes: 0,
+            draw,
+            is_loading: true,
+        }
+    }
+
+    /// Replays one record of the log.
+    pub fn on_record(&mut self, record: Record, now: Now) {
+        let id = match &record {
+            Record::Offset { group, .. } | Record::Group { group, .. } => Rc::clone(group),
+        };
+        self.ensure_group(&id, now);
+        // Replaying has no effects: nobody waits yet.
+        self.with_turn(&id, now, &mut Vec::new(), |group, _| group.replay(record));
+    }
+
+    /// The whole log was replayed: members that are in it have a session's time to show up.
+    pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.is_loading = false;
+        let size_max = self.settings.group_size_max;
+        let ids: Vec<Rc<str>> = self.groups.keys().cloned().collect();
+        for id in ids {
+            self.with_turn(&id, now, out, |group, turn| {
+                let members: Vec<Rc<str>> = group.members.keys().cloned().collect();
+                for member in &members {
+                    group.restart_session(turn, member);
+                }
+                if members.len() > size_max {
+                    group.prepare(turn);
+                }
+            });
+        }
+    }
+
+    /// True until [`Coordinator::on_loaded`].
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.is_loading
+    }
+
+    /// A request. It is answered under its token, now or by a later event.
+    pub fn on_ask(
+        &mut self,
+        now: Now,
+        caller: &Caller,
+        ask: Ask,
+        token: Token,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.is_loading {
+            let answer = ask.refused(ErrorCode::CoordinatorLoadInProgress);
+            out.push(Effect::Answer { token, answer });
+            return;
+        }
+        let answer = match ask {
+            Ask::Join(request) => self.join(now, caller, &request, token, out),
+            Ask::Sync(request) => self.sync(now, &request, token, out),
+            Ask::Heartbeat(request) => {
+                let answered = match check_dynamic(request.group_instance_id.as_deref())
+                    .and_then(|()| check_id(&request.group_id))
+                {
+                    Ok(()) => match self.groups.get_mut(request.group_id.as_str()) {
+                        Some(group) => group.heartbeat(now.ms, &request),
+                        None => Err(ErrorCode::UnknownMemberId),
+                    },
+                    Err(code) => Err(code),
+                };
+                Some(match answered {
+                    Ok(answer) => answer.into(),
+                    Err(code) => Ask::Heartbeat(request).refused(code),
+                })
+            }
+            Ask::Leave(request) => Some(self.leave(now, &request, out)),
+            Ask::Commit(request) => self.commit(now, &request, token, out),
+            Ask::FetchOffsets(request) => Some(self.fetch_offsets(&request).into()),
+            Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
+            Ask::List(query) => Some(Answer::List(Ok(self.list(&query)))),
+            Ask::Describe(group) => Some(self.describe(&group, caller.version).into()),
+            Ask::Delete(group) => self.delete(now, &group, token, out),
+        };
+        if let Some(answer) = answer {
+            out.push(Effect::Answer { token, answer });
+        }
+    }
+
+    /// A write is committed: what its records say is now so.
+    ///
+    /// # Panics
+    /// When no such write is on its way.
+    pub fn on_written(&mut self, now: Now, id: WriteId, out: &mut Vec<Effect>) {
+        let pending = self.take_write(id);
+        self.with_turn(&pending.group, now, out, |group, turn| {
+            group.writes -= 1;
+            for record in pending.records {
+                // The state of the members is ahead of the log; only offsets wait for it.
+                match record {
+                    Record::Offset { .. } => group.replay(record),
+                    Record::Group { .. } => {}
+                }
+            }
+            match pending.then {
+                Then::Nothing => {}
+                Then::Commit(token, answer) => turn.answer(token, answer),
+                Then::DeleteOffsets(token, answer) => turn.answer(token, answer),
+                Then::Assign { generation, shares } => group.on_assigned(turn, generation, shares),
+                Then::Delete(token, answer) => {
+                    group.transition(State::Empty, turn.now.wall);
+                    group.is_recorded = false;
+                    turn.answer(token, answer);
+                }
+            }
+        });
+    }
+
+    /// A write failed, and nothing of it will be in the log.
+    ///
+    /// # Panics
+    /// When no such write is on its way.
+    pub fn on_write_failed(
+        &mut self,
+        now: Now,
+        id: WriteId,
+        error: ErrorCode,
+        out: &mut Vec<Effect>,
+    ) {
+        let pending = self.take_write(id);
+        let code = told(error);
+        self.with_turn(&pending.group, now, out, |group, turn| {
+            group.writes -= 1;
+            match pending.then {
+                Then::Nothing => {}
+                Then::Commit(token, mut answer) => {
+                    let rows = answer.topics.iter_mut().flat_map(|t| &mut t.partitions);
+                    for row in rows.filter(|row| row.error_code == 0) {
+                        row.error_code = told_of_commit(error).code();
+                    }
+                    turn.answer(token, answer);
+                }
+                Then::DeleteOffsets(token, mut answer) => {
+                    answer.error_code = code.code();
+                    answer.topics.clear();
+                    turn.answer(token, answer);
+                }
+                Then::Assign { generation, .. } => group.on_assign_failed(turn, generation, code),
+                Then::Delete(token, mut answer) => {
+                    group.transition(State::Empty, turn.now.wall);
+                    answer.error_code = code.code();
+                    turn.answer(token, answer);
+                }
+            }
+        });
+    }
+
+    /// When [`Coordinator::on_time`] is wanted next, in monotonic milliseconds.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.timers.next()
+    }
+
+    /// Time has passed.
+    pub fn on_time(&mut self, now: Now, out: &mut Vec<Effect>) {
+        while let Some(timer) = self.timers.take_due(now.ms) {
+            match timer {
+                Timer::Session(id, member) => {
+                    self.with_turn(&id, now, out, |g, turn| g.on_session_due(turn, &member));
+                }
+                Timer::Pending(id, member) => self.with_turn(&id, now, out, |group, turn| {
+                    group.pending.remove(&member);
+                    group.after_forgetting(turn);
+                }),
+                Timer::Join(id) => self.with_turn(&id, now, out, |g, turn| g.on_join_due(turn)),
+                Timer::Sync(id) => self.with_turn(&id, now, out, |g, turn| g.on_sync_due(turn)),
+            }
+        }
+    }
+
+    /// Groups, loaded or made since.
+    #[must_use]
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    fn take_write(&mut self, id: WriteId) -> Pending {
+        let pending = self.writes.pending.remove(&id);
+        pending.expect("the shell reports each write once")
+    }
+
+    fn join(
+        &mut self,
+        now: Now,
+        caller: &Caller,
+        request: &JoinGroupRequest,
+        token: Token,
+        out: &mut Vec<Effect>,
+    ) -> Option<Answer> {
+        let refuse = |code| Some(refused_join(code, &request.member_id).into());
+        if let Err(code) = check_dynamic(request.group_instance_id.as_deref())
+            .and_then(|()| check_id(&request.group_id))
+        {
+            return refuse(code);
+        }
+        let allowed = &self.settings.session_timeout_ms;
+        if !allowed.contains(&request.session_timeout_ms) {
+            return refuse(ErrorCode::InvalidSessionTimeout);
+        }
+        let id: Rc<str> = request.group_id.as_str().into();
+        match self.groups.get(&id) {
+            None if !request.member_id.is_empty() => return refuse(ErrorCode::UnknownMemberId),
+            None if !self.has_room_for_group() => return refuse(ErrorCode::GroupMaxSizeReached),
+            Some(group)
+                if self.bytes >= self.settings.bytes_max
+                    && !group.members.contains_key(request.member_id.as_str()) =>
+            {
+                return refuse(ErrorCode::GroupMaxSizeReached);
+            }
+            None | Some(_) => {}
+        }
+        self.ensure_group(&id, now);
+        let random = (self.draw)();
+        let mut refused = None;
+        self.with_turn(&id, now, out, |group, turn| {
+            refused = group.join(turn, caller, request, token, random);
+        });
+        refused.map(Answer::from)
+    }
+
+    fn sync(
+        &mut self,
+        now: Now,
+        request: &SyncGroupRequest,
+        token: Token,
+        out: &mut Vec<Effect>,
+    ) -> Option<Answer> {
+        let mut outcome = Err(ErrorCode::UnknownMemberId);
+        match check_dynamic(request.group_instance_id.as_deref())
+            .and_then(|()| check_id(&request.group_id))
+        {
+            Ok(()) => self.with_turn(&request.group_id, now, out, |group, turn| {
+                outcome = group.sync(turn, request, token);
+            }),
+            Err(code) => outcome = Err(code),
+        }
+        outcome.err().map(|code| refused_sync(code).into())
+    }
+
+    fn leave(&mut self, now: Now, request: &LeaveGroupRequest, out: &mut Vec<Effect>) -> Answer {
+        if let Err(code) = check_id(&request.group_id) {
+            return Ask::Leave(request.clone()).refused(code);
+        }
+        let mut answer = refused_members(request, ErrorCode::UnknownMemberId);
+        self.with_turn(&request.group_id, now, out, |group, turn| {
+            answer = match group.state {
+                State::Dead => refused_members(request, ErrorCode::CoordinatorNotAvailable),
+                State::Empty
+                | State::PreparingRebalance
+                | State::CompletingRebalance
+                | State::Stable => group.leave(turn, request),
+            };
+        });
+        answer.into()
+    }
+
+    fn commit(
+        &mut self,
+        now: Now,
+        request: &OffsetCommitRequest,
+        token: Token,
+        out: &mut Vec<Effect>,
+    ) -> Option<Answer> {
+        let refuse = |code| Some(refused_commit(request, code).into());
+        if let Err(code) = check_dynamic(request.group_instance_id.as_deref()) {
+            return refuse(code);
+        }
+        let id: Rc<str> = request.group_id.as_str().into();
+        if !self.groups.contains_key(&id) {
+            if request.generation_id_or_member_epoch >= 0 {
+                return refuse(ErrorCode::IllegalGeneration);
+            }
+            if !self.has_room_for_group() {
+                return refuse(ErrorCode::InvalidCommitOffsetSize);
+            }
+        }
+        let has_room = self.bytes < self.settings.bytes_max;
+        self.ensure_group(&id, now);
+        let mut answer = None;
+        self.with_turn(&id, now, out, |group, turn| {
+            answer = group
+                .commit(turn, request, token, has_room)
+                .map(Answer::from);
+        });
+        answer
+    }
+
+    fn ensure_group(&mut self, id: &Rc<str>, now: Now) {
+        if !self.groups.contains_key(id) {
+            let group = Group::new(Rc::clone(id), now.wall);
+            self.bytes += group.bytes();
+            self.groups.insert(Rc::clone(id), group);
+        }
+    }
+
+    /// Runs an event on a group, if there is such a group, keeps the sum of bytes, and forgets the
+    /// group when nothing of it is left.
+    pub(crate) fn with_turn(
+        &mut self,
+        id: &str,
+        now: Now,
+        out: &mut Vec<Effect>,
+        event: impl FnOnce(&mut Group, &mut Turn<'_>),
+    ) {
+        let Some(group) = self.groups.get_mut(id) else {
+            return;
+        };
+        let before = group.bytes();
+        let mut turn = Turn {
+            now,
+            settings: &self.settings,
+            timers: &mut self.timers,
+            writes: &mut self.writes,
+            out,
+        };
+        event(group, &mut turn);
+        self.bytes = self.bytes - before + group.bytes();
+        if group.is_forgettable() {
+            self.bytes -= group.bytes();
+            self.groups.remove(id);
+        }
+    }
+
+    pub(crate) fn has_room_for_group(&self) -> bool {
+        self.groups.len() < self.settings.groups_max && self.bytes < self.settings.bytes_max
+    }
+}
+
+/// A member with an instance id is a static one (KIP-345), which this release does not have.
+fn check_dynamic(instance: Option<&str>) -> Result<(), ErrorCode> {
+    match instance {
+        None => Ok(()),
+        Some(_) => Err(ErrorCode::UnsupportedVersion),
+    }
+}
+
+fn check_id(group: &str) -> Result<(), ErrorCode> {
+    match group.is_empty() {
+        true => Err(ErrorCode::InvalidGroupId),
+        false => Ok(()),
+    }
+}
+
+/// What a client is told of a failed write: where it may help, to look for the coordinator again.
+fn told(error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::NotLeaderOrFollower | ErrorCode::KafkaStorageError => ErrorCode::NotCoordinator,
+        ErrorCode::NotEnoughReplicas
+        | ErrorCode::NotEnoughReplicasAfterAppend
+        | ErrorCode::RequestTimedOut
+        | ErrorCode::UnknownTopicOrPartition => ErrorCode::CoordinatorNotAvailable,
+        ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge => ErrorCode::UnknownServerError,
+        as_it_is => as_it_is,
+    }
+}
+
+fn told_of_commit(error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::MessageTooLarge | ErrorCode::RecordListTooLarge => {
+            ErrorCode::InvalidCommitOffsetSize
+        }
+        another => told(another),
+    }
+}

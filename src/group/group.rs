@@ -1,0 +1,338 @@
+//! One group: its state and what can be read from it. What changes it stands in `membership` (joining,
+//! living, leaving) and `rebalance` (the phases).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_protocol::messages::GroupMetadataValue;
+use thalweg_protocol::messages::group_metadata_value::MemberMetadata;
+use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use thalweg_protocol::messages::join_group_response::JoinGroupResponseMember;
+use thalweg_types::TimestampMs;
+
+use crate::member::{Member, Waiting};
+use crate::offsets::Offsets;
+use crate::record::Record;
+use crate::subscription::{self, CONSUMER};
+
+/// Where a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No member; perhaps offsets.
+    Empty,
+    /// Members join the next generation.
+    PreparingRebalance,
+    /// They are joined and wait for the leader to share out.
+    CompletingRebalance,
+    /// Everybody has its share.
+    Stable,
+    /// Being deleted.
+    Dead,
+}
+
+impl State {
+    /// Kafka's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            State::Empty => "Empty",
+            State::PreparingRebalance => "PreparingRebalance",
+            State::CompletingRebalance => "CompletingRebalance",
+            State::Stable => "Stable",
+            State::Dead => "Dead",
+        }
+    }
+}
+
+/// The first rebalance of a group waits for members that may be starting (KIP-134).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InitialDelay {
+    /// Of the rebalance timeout, what the waits after this one may take.
+    pub(crate) remaining_ms: u64,
+    /// Length of the wait that runs.
+    pub(crate) wait_ms: u64,
+    /// A member came during it.
+    pub(crate) extended: bool,
+}
+
+/// A consumer group of the classic protocol, or just a place for offsets.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) id: Rc<str>,
+    pub(crate) state: State,
+    pub(crate) state_since: TimestampMs,
+    pub(crate) generation: i32,
+    pub(crate) protocol_type: Option<String>,
+    pub(crate) protocol: Option<String>,
+    pub(crate) leader: Option<Rc<str>>,
+    pub(crate) members: BTreeMap<Rc<str>, Member>,
+    /// Members that know each protocol.
+    pub(crate) supporters: HashMap<Box<str>, usize>,
+    /// Ids handed out and not used yet, with their deadlines (KIP-394).
+    pub(crate) pending: BTreeMap<Rc<str>, u64>,
+    /// Members that wait for the answer to a JoinGroup.
+    pub(crate) joining: usize,
+    /// Members that have not synced in this generation.
+    pub(crate) unsynced: usize,
+    pub(crate) initial: Option<InitialDelay>,
+    pub(crate) join_due: Option<u64>,
+    pub(crate) sync_due: Option<u64>,
+    /// The shares of this generation are being written.
+    pub(crate) is_assigning: bool,
+    pub(crate) offsets: Offsets,
+    /// Bytes of the members.
+    pub(crate) member_bytes: usize,
+    /// The log may hold a record of the group itself.
+    pub(crate) is_recorded: bool,
+    /// Writes on their way.
+    pub(crate) writes: usize,
+}
+
+impl Group {
+    pub(crate) fn new(id: Rc<str>, now: TimestampMs) -> Group {
+        Group {
+            id,
+            state: State::Empty,
+            state_since: now,
+            generation: 0,
+            protocol_type: None,
+            protocol: None,
+            leader: None,
+            members: BTreeMap::new(),
+            supporters: HashMap::new(),
+            pending: BTreeMap::new(),
+            joining: 0,
+            unsynced: 0,
+            initial: None,
+            join_due: None,
+            sync_due: None,
+            is_assigning: false,
+            offsets: Offsets::default(),
+            member_bytes: 0,
+            is_recorded: false,
+            writes: 0,
+        }
+    }
+
+    /// As a record of the log says it. Members that the record names are alive until their sessions
+    /// end.
+    pub(crate) fn restore(&mut self, value: GroupMetadataValue) {
+        self.generation = value.generation;
+        self.protocol_type = Some(value.protocol_type).filter(|kind| !kind.is_empty());
+        self.protocol = value.protocol;
+        self.leader = value.leader.map(Rc::from);
+        self.state_since = TimestampMs(value.current_state_timestamp);
+        self.is_recorded = true;
+        self.members.clear();
+        self.supporters.clear();
+        self.member_bytes = 0;
+        self.state = match value.members.is_empty() {
+            true => State::Empty,
+            false => State::Stable,
+        };
+        let protocol = self.protocol.clone().unwrap_or_default();
+        for member in value.members {
+            self.insert(restored(member, &protocol));
+        }
+        // A record of another writer may name a leader that is not there.
+        if self.state == State::Stable && !self.has_leader() {
+            self.leader = self.members.keys().next().cloned();
+        }
+    }
+
+    /// Replays a record of this group.
+    pub(crate) fn replay(&mut self, record: Record) {
+        match record {
+            Record::Offset {
+                topic,
+                partition,
+                value,
+                ..
+            } => self.offsets.put(&topic, partition, value),
+            Record::Group {
+                value: Some(value), ..
+            } => self.restore(value),
+            Record::Group { value: None, .. } => {
+                self.restore(GroupMetadataValue::default());
+                self.is_recorded = false;
+            }
+        }
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        let leader = self.leader.as_ref();
+        leader.is_some_and(|leader| self.members.contains_key(leader))
+    }
+
+    pub(crate) fn is_leader(&self, member: &str) -> bool {
+        self.leader.as_deref() == Some(member)
+    }
+
+    pub(crate) fn transition(&mut self, state: State, now: TimestampMs) {
+        self.state = state;
+        self.state_since = now;
+    }
+
+    /// Adds a member, keeping the counts.
+    pub(crate) fn insert(&mut self, member: Member) {
+        // A damaged record may name a member twice.
+        self.take(&member.id);
+        self.member_bytes += member.bytes();
+        self.count_protocols(&member.protocols, 1);
+        self.joining += usize::from(matches!(member.waiting, Waiting::Join(_)));
+        self.unsynced += usize::from(!member.synced);
+        self.members.insert(Rc::clone(&member.id), member);
+    }
+
+    /// Takes a member out, keeping the counts.
+    pub(crate) fn take(&mut self, id: &str) -> Option<Member> {
+        let member = self.members.remove(id)?;
+        self.member_bytes -= member.bytes();
+        self.count_protocols(&member.protocols, -1);
+        self.joining -= usize::from(matches!(member.waiting, Waiting::Join(_)));
+        self.unsynced -= usize::from(!member.synced);
+        Some(member)
+    }
+
+    fn count_protocols(&mut self, protocols: &[(Box<str>, Bytes)], by: isize) {
+        let mut counted: HashSet<&str> = HashSet::new();
+        for (name, _) in protocols.iter().filter(|(name, _)| counted.insert(name)) {
+            if let Some(count) = self.supporters.get_mut(name) {
+                *count = count.saturating_add_signed(by);
+                if *count == 0 {
+                    self.supporters.remove(name);
+                }
+            } else if by > 0 {
+                self.supporters.insert(name.clone(), 1);
+            }
+        }
+    }
+
+    /// True when a member with these protocols can be one of the group.
+    pub(crate) fn supports(&self, kind: &str, protocols: &[JoinGroupRequestProtocol]) -> bool {
+        if kind.is_empty() || protocols.is_empty() {
+            return false;
+        }
+        if self.members.is_empty() {
+            return true;
+        }
+        let all = self.members.len();
+        let common = |p: &JoinGroupRequestProtocol| {
+            self.supporters.get(p.name.as_str()).copied() == Some(all)
+        };
+        self.protocol_type.as_deref() == Some(kind) && protocols.iter().any(common)
+    }
+
+    /// The protocol that most members like best among those that all know; the leader's order
+    /// decides a tie.
+    pub(crate) fn select_protocol(&self) -> Option<String> {
+        let all = self.members.len();
+        let is_common = |name: &str| self.supporters.get(name).copied() == Some(all);
+        let mut votes: HashMap<&str, usize> = HashMap::new();
+        for member in self.members.values() {
+            if let Some((name, _)) = member.protocols.iter().find(|(n, _)| is_common(n)) {
+                *votes.entry(name).or_default() += 1;
+            }
+        }
+        let most = votes.values().copied().max()?;
+        let leader = self.leader.as_ref().and_then(|id| self.members.get(id))?;
+        let order = leader.protocols.iter().map(|(name, _)| &**name);
+        let chosen = order
+            .into_iter()
+            .find(|name| votes.get(name) == Some(&most))?;
+        Some(chosen.to_owned())
+    }
+
+    /// Longest rebalance timeout of the members.
+    pub(crate) fn rebalance_ms(&self) -> u64 {
+        let timeouts = self.members.values().map(|member| member.rebalance_ms);
+        timeouts.max().unwrap_or(0)
+    }
+
+    /// What the leader needs in order to share out.
+    pub(crate) fn subscriptions(&self) -> Vec<JoinGroupResponseMember> {
+        let protocol = self.protocol.as_deref().unwrap_or_default();
+        let one = |member: &Member| JoinGroupResponseMember {
+            member_id: member.id.to_string(),
+            group_instance_id: None,
+            metadata: member.metadata(protocol),
+        };
+        self.members.values().map(one).collect()
+    }
+
+    /// The group as a record, with the shares that `share` gives.
+    pub(crate) fn value(&self, share: impl Fn(&Member) -> Bytes) -> GroupMetadataValue {
+        let protocol = self.protocol.as_deref().unwrap_or_default();
+        let members = self.members.values().map(|member| MemberMetadata {
+            member_id: member.id.to_string(),
+            group_instance_id: None,
+            client_id: member.client_id.to_string(),
+            client_host: member.client_host.to_string(),
+            rebalance_timeout: i32::try_from(member.rebalance_ms).unwrap_or(i32::MAX),
+            session_timeout: i32::try_from(member.session_ms).unwrap_or(i32::MAX),
+            subscription: member.metadata(protocol),
+            assignment: share(member),
+        });
+        GroupMetadataValue {
+            protocol_type: self.protocol_type.clone().unwrap_or_default(),
+            generation: self.generation,
+            protocol: self.protocol.clone(),
+            leader: self.leader.as_ref().map(ToString::to_string),
+            current_state_timestamp: self.state_since.0,
+            members: members.collect(),
+        }
+    }
+
+    /// True when deleting offsets of `topic` would take them from a member at work.
+    pub(crate) fn is_subscribed(&self, topic: &str) -> bool {
+        if self.members.is_empty() || self.protocol_type.as_deref() != Some(CONSUMER) {
+            return false;
+        }
+        let protocol = match &self.protocol {
+            Some(protocol) => protocol.as_str(),
+            // Not decided yet: all that can be told is that consumers are joining.
+            None => return true,
+        };
+        self.members.values().any(|member| {
+            let metadata = member.metadata(protocol);
+            subscription::topics_of(&metadata).is_none_or(|topics| topics.contains(&topic))
+        })
+    }
+
+    /// Nothing would be missed: no member, no offset, no record.
+    pub(crate) fn is_forgettable(&self) -> bool {
+        self.state == State::Empty
+            && self.members.is_empty()
+            && self.pending.is_empty()
+            && self.offsets.is_empty()
+            && !self.is_recorded
+            && self.writes == 0
+    }
+
+    /// What the group counts for in the bounds.
+    pub(crate) fn bytes(&self) -> usize {
+        const GROUP_BYTES: usize = 512;
+        GROUP_BYTES + self.id.len() + self.member_bytes + self.offsets.bytes()
+    }
+}
+
+fn restored(member: MemberMetadata, protocol: &str) -> Member {
+    let session_ms = u64::from(member.session_timeout.max(0).unsigned_abs());
+    Member {
+        id: member.member_id.into(),
+        client_id: member.client_id.into(),
+        client_host: member.client_host.into(),
+        session_ms,
+        rebalance_ms: u64::try_from(member.rebalance_timeout).unwrap_or(session_ms),
+        protocols: vec![(
+            protocol.into(),
+            Bytes::copy_from_slice(&member.subscription),
+        )],
+        assignment: Bytes::copy_from_slice(&member.assignment),
+        waiting: Waiting::No,
+        is_new: false,
+        synced: true,
+        due: 0,
+        timer_at: 0,
+    }
+}

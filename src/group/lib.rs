@@ -1,0 +1,65 @@
+//! Consumer groups and committed offsets: the coordinator of one partition of `__consumer_offsets`.
+//!
+//! **Owns** the rules of the classic group protocol (rounds, generations, timeouts, refusals), the
+//! committed offsets, and the records that both leave in the log. **Refuses to know** sockets, logs,
+//! clocks and topics: requests come decoded, time and random ids as arguments, what exists was
+//! checked before. Members with a `group.instance.id` are refused until static membership exists.
+//!
+//! # Shape
+//! Decide, write, replay: a request is checked against the state and answered at once, or parked, or
+//! turned into records ([`Effect::Write`]). What the records say becomes visible when they are
+//! committed ([`Coordinator::on_written`]), and only then is the request answered. The same records
+//! build the same state when the partition is read again ([`Coordinator::on_record`]).
+//!
+//! # Order of calls
+//! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first ->
+//! [`Coordinator::on_loaded`] -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
+//! [`Coordinator::next_deadline`] has come. Each [`Effect::Write`] is reported once, in the order of
+//! the writes, by [`Coordinator::on_written`] or [`Coordinator::on_write_failed`].
+//!
+//! # Invariants
+//! - Every token given to `on_ask` is answered exactly once.
+//! - An offset that a client can fetch is committed.
+//! - Time only comes from the monotonic clock, except where a record or a client asks for a date.
+//! - Everything is bounded: groups, members, ids handed out, bytes per group and in sum.
+//!
+//! # Cost
+//! A heartbeat: two look-ups, no allocation. A commit: one record per partition. A timer costs
+//! nothing when its member lives: it is moved when it runs out, not with each heartbeat.
+//!
+//! Start reading at [`Coordinator`], then `group`, then `rebalance`.
+
+mod admin;
+mod ask;
+mod check;
+mod commit;
+mod coordinator;
+mod group;
+mod member;
+mod membership;
+mod offsets;
+mod rebalance;
+mod record;
+mod settings;
+mod subscription;
+mod timers;
+mod turn;
+
+pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Token, WriteId};
+pub use coordinator::{Coordinator, Draw};
+pub use offsets::Committed;
+pub use record::{Record, RecordError};
+pub use settings::Settings;
+
+/// Index of the partition of the offsets topic that holds `group`: Java's hash of the name, made
+/// positive as Kafka does it, over the number of partitions.
+///
+/// # Panics
+/// When `partitions` is below 1.
+#[must_use]
+pub fn partition_of(group: &str, partitions: i32) -> i32 {
+    let hash = group.encode_utf16().fold(0i32, |hash, unit| {
+        hash.wrapping_mul(31).wrapping_add(i32::from(unit))
+    });
+    (hash & i32::MAX) % partitions
+}

@@ -1,0 +1,89 @@
+//! The committed offsets of one group.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use thalweg_types::TimestampMs;
+
+/// Bytes that a committed offset takes beside its text.
+const OFFSET_BYTES: usize = 96;
+
+/// What a client committed for one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Where its group goes on reading.
+    pub offset: i64,
+    /// Leader epoch of the last record read, -1 when not known (KIP-320).
+    pub leader_epoch: i32,
+    /// Text of the client's own.
+    pub metadata: Box<str>,
+    /// When it was committed, by the broker's wall clock.
+    pub at: TimestampMs,
+    /// When it ends, for old clients that say so; else -1.
+    pub expires: TimestampMs,
+}
+
+/// By topic and partition.
+#[derive(Debug, Default)]
+pub(crate) struct Offsets {
+    topics: HashMap<Rc<str>, BTreeMap<i32, Committed>>,
+    bytes: usize,
+}
+
+impl Offsets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.topics.is_empty()
+    }
+
+    /// Approximate memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&Committed> {
+        self.topics.get(topic)?.get(&partition)
+    }
+
+    /// Topics sorted by name, partitions by number.
+    pub(crate) fn sorted(&self) -> Vec<(&Rc<str>, &BTreeMap<i32, Committed>)> {
+        let mut topics: Vec<_> = self.topics.iter().collect();
+        topics.sort_unstable_by_key(|(name, _)| Rc::clone(name));
+        topics
+    }
+
+    /// Sets, or with `None` removes.
+    pub(crate) fn put(&mut self, topic: &Rc<str>, partition: i32, value: Option<Committed>) {
+        match value {
+            Some(value) => {
+                self.bytes += bytes_of(&value);
+                let of_topic = self.topics.entry(Rc::clone(topic)).or_default();
+                if let Some(old) = of_topic.insert(partition, value) {
+                    self.bytes -= bytes_of(&old);
+                }
+            }
+            None => {
+                let Some(of_topic) = self.topics.get_mut(topic) else {
+                    return;
+                };
+                if let Some(old) = of_topic.remove(&partition) {
+                    self.bytes -= bytes_of(&old);
+                }
+                if of_topic.is_empty() {
+                    self.topics.remove(topic);
+                }
+            }
+        }
+    }
+
+    /// The name as this table holds it, so that equal names share their bytes.
+    pub(crate) fn name_of(&self, topic: &str) -> Rc<str> {
+        self.topics
+            .get_key_value(topic)
+            .map_or_else(|| Rc::from(topic), |(name, _)| Rc::clone(name))
+    }
+}
+
+/// What a committed offset counts for in the bounds.
+pub(crate) fn bytes_of(committed: &Committed) -> usize {
+    OFFSET_BYTES + committed.metadata.len()
+}

@@ -1,0 +1,44 @@
+//! What the operator may set.
+
+use std::ops::RangeInclusive;
+
+use thalweg_types::limits::{
+    COORDINATOR_BYTES_MAX, COORDINATOR_GROUPS_MAX, GROUP_BYTES_MAX, GROUP_PENDING_MEMBERS_MAX,
+};
+
+/// Bounds and delays of one coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `group.initial.rebalance.delay.ms`.
+    pub initial_rebalance_delay_ms: u64,
+    /// `group.min.session.timeout.ms` to `group.max.session.timeout.ms`.
+    pub session_timeout_ms: RangeInclusive<i32>,
+    /// `group.max.size`, in members.
+    pub group_size_max: usize,
+    /// `offset.metadata.max.bytes`.
+    pub offset_metadata_bytes_max: usize,
+    /// Member ids handed out and not used yet, per group.
+    pub pending_members_max: usize,
+    /// Groups of this coordinator.
+    pub groups_max: usize,
+    /// Bytes of the members of one group.
+    pub group_bytes_max: usize,
+    /// Bytes of all groups and offsets of this coordinator.
+    pub bytes_max: usize,
+}
+
+impl Default for Settings {
+    /// Kafka's defaults, and our bounds.
+    fn default() -> Settings {
+        Settings {
+            initial_rebalance_delay_ms: 3_000,
+            session_timeout_ms: 6_000..=1_800_000,
+            group_size_max: i32::MAX as usize,
+            offset_metadata_bytes_max: 4_096,
+            pending_members_max: GROUP_PENDING_MEMBERS_MAX,
+            groups_max: COORDINATOR_GROUPS_MAX,
+            group_bytes_max: GROUP_BYTES_MAX,
+            bytes_max: COORDINATOR_BYTES_MAX,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What a group may touch beside itself while it handles one event.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
+use thalweg_protocol::messages::{OffsetCommitResponse, OffsetDeleteResponse};
+
+use crate::ask::{Answer, Effect, Now, Token, WriteId};
+use crate::record::Record;
+use crate::settings::Settings;
+use crate::timers::Timers;
+
+/// What happens when a write is committed.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// Nobody waits.
+    Nothing,
+    /// A commit is answered.
+    Commit(Token, OffsetCommitResponse),
+    /// The members of a generation get their shares.
+    Assign {
+        generation: i32,
+        shares: HashMap<Rc<str>, Bytes>,
+    },
+    /// The group is gone.
+    Delete(Token, DeletableGroupResult),
+    /// Offsets are gone.
+    DeleteOffsets(Token, OffsetDeleteResponse),
+}
+
+/// A write on its way.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) group: Rc<str>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) then: Then,
+}
+
+/// The writes on their way, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    next: u64,
+    pub(crate) pending: BTreeMap<WriteId, Pending>,
+}
+
+/// One event: its moment, and the ways out.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Now,
+    pub(crate) settings: &'a Settings,
+    pub(crate) timers: &'a mut Timers,
+    pub(crate) writes: &'a mut Writes,
+    pub(crate) out: &'a mut Vec<Effect>,
+}
+
+impl Turn<'_> {
+    pub(crate) fn answer(&mut self, token: Token, answer: impl Into<Answer>) {
+        let answer = answer.into();
+        self.out.push(Effect::Answer { token, answer });
+    }
+
+    pub(crate) fn write(&mut self, group: &Rc<str>, records: Vec<Record>, then: Then) {
+        let id = WriteId(self.writes.next);
+        self.writes.next += 1;
+        self.out.push(Effect::Write {
+            id,
+            records: records.clone(),
+        });
+        let group = Rc::clone(group);
+        let pending = Pending {
+            group,
+            records,
+            then,
+        };
+        self.writes.pending.insert(id, pending);
+    }
+}
