@@ -7,7 +7,7 @@ use thalweg_metadata::controller::{
     InternalTopic, ProducerIdBlock, Registration, TopicRefusal, initial_records,
 };
 use thalweg_metadata::{
-    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
+    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
@@ -93,6 +93,9 @@ pub struct Controller {
     log: MetadataLog,
     view: Arc<ClusterView>,
     checkpoints: Checkpoints,
+    /// As this process was started.
+    at_start: Arc<BrokerConfig>,
+    /// With what was set since.
     config: Arc<BrokerConfig>,
     shards: Vec<mailbox::Sender<ShardCommand>>,
     random: Box<dyn FnMut() -> [u8; 16]>,
@@ -157,11 +160,14 @@ impl Controller {
         checkpoints
             .retain(|name| *name == metadata || is_known(&image, name))
             .await?;
+        let at_start = config;
+        let config = with_dynamic(&at_start, &image);
         let shard_count = u16::try_from(setup.shards.len()).unwrap_or(u16::MAX);
         let view = Arc::new(ClusterView {
             placement: Placement::new(&image, local, shard_count),
             image: Arc::new(image),
             cluster_id: meta.cluster_id,
+            config: Arc::clone(&config),
             broker_id: local,
             endpoint: setup.endpoint,
         });
@@ -171,6 +177,7 @@ impl Controller {
             log,
             view,
             checkpoints,
+            at_start,
             config,
             shards,
             random,
@@ -380,12 +387,16 @@ impl Controller {
                 }
             }
         }
+        if delta.configs_changed.iter().any(is_of_brokers) {
+            self.config = with_dynamic(&self.at_start, &image);
+        }
         let mut placement = self.view.placement.clone();
         let placed = placement.follow(&image, delta);
         let view = Arc::new(ClusterView {
             image: Arc::new(image),
             placement,
             cluster_id: self.view.cluster_id.clone(),
+            config: Arc::clone(&self.config),
             broker_id: self.view.broker_id,
             endpoint: self.view.endpoint.clone(),
         });
@@ -433,6 +444,23 @@ impl Controller {
     }
 }
 
+fn is_of_brokers(resource: &Resource) -> bool {
+    match resource {
+        Resource::Broker(_) => true,
+        Resource::Topic(_) | Resource::Other(..) => false,
+    }
+}
+
+/// The properties of this broker under those that were set while it ran.
+fn with_dynamic(at_start: &BrokerConfig, image: &Image) -> Arc<BrokerConfig> {
+    let own = image.broker_overrides(Some(at_start.node_id()));
+    let (config, warnings) = at_start.with_dynamic(image.broker_overrides(None), own);
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    Arc::new(config)
+}
+
 fn is_known(image: &Image, name: &PartitionName) -> bool {
     image.topic(&name.topic).is_some_and(|topic| {
         topic
@@ -475,6 +503,7 @@ pub fn empty_view(
         placement: Placement::new(&image, config.node_id(), shards),
         image: Arc::new(image),
         cluster_id: ClusterId(dir.meta().cluster_id.0.clone()),
+        config: Arc::new(config.clone()),
         broker_id: config.node_id(),
         endpoint: endpoint.clone(),
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thalweg_config::BrokerConfig;
 use thalweg_metadata::{Image, Placement};
 use thalweg_types::{BrokerId, ClusterId, ShardId, TopicPartition};
 
@@ -23,6 +24,8 @@ pub struct ClusterView {
     pub placement: Placement,
     /// Id of the cluster, from `meta.properties`.
     pub cluster_id: ClusterId,
+    /// This broker's properties, those that were set while it ran included.
+    pub config: Arc<BrokerConfig>,
     /// This broker.
     pub broker_id: BrokerId,
     /// Where clients reach this broker.

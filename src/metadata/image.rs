@@ -179,6 +179,21 @@ impl Image {
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// What is set for a broker, or with `None` for all of them, sorted by key.
+    pub fn broker_overrides(&self, id: Option<BrokerId>) -> impl Iterator<Item = (&str, &str)> {
+        let name = id.map_or_else(String::new, |id| id.to_string());
+        let overrides = self.configs.get(&Resource::Broker(name));
+        overrides
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// Everything that has properties of its own.
+    pub fn configured(&self) -> impl ExactSizeIterator<Item = &Resource> {
+        self.configs.keys()
+    }
+
     /// All registered brokers, sorted by id.
     pub fn brokers(&self) -> impl ExactSizeIterator<Item = &Broker> {
         self.brokers.values()

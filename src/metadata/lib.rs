@@ -24,6 +24,7 @@
 //! Start reading at [`Image`], then [`controller`].
 
 mod apply;
+pub mod configs;
 pub mod controller;
 mod delta;
 mod image;

@@ -260,7 +260,7 @@ impl Lifecycle {
         }
         for wanted in open {
             let overrides = view.image.topic_overrides(&wanted.topic);
-            let (config, warnings) = TopicConfig::resolve(&self.shard.config, overrides);
+            let (config, warnings) = TopicConfig::resolve(&view.config, overrides);
             for warning in warnings {
                 tracing::warn!(topic = wanted.topic, "{warning}");
             }

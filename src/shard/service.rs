@@ -125,6 +125,7 @@ impl Shard {
             ApiKey::CreateTopics => self.reply(call, body, api::create_topics::answer),
             ApiKey::DeleteTopics => self.reply(call, body, api::delete_topics::answer),
             ApiKey::InitProducerId => self.reply(call, body, api::init_producer_id::answer),
+            ApiKey::DescribeConfigs => self.reply(call, body, api::describe_configs::answer),
             ApiKey::SaslAuthenticate => self.reply(call, body, api::sasl::authenticate),
             ApiKey::DescribeCluster => self.reply(call, body, api::describe_cluster::answer),
             // `served` has refused every key that has no arm above.

@@ -121,7 +121,7 @@ impl Shard {
         }
         let view = self.view();
         let name = &view.image.topic_by_id(topic)?.name;
-        let (config, _) = TopicConfig::resolve(&self.config, view.image.topic_overrides(name));
+        let (config, _) = TopicConfig::resolve(&view.config, view.image.topic_overrides(name));
         let config = Arc::new(config);
         self.topic_configs
             .borrow_mut()

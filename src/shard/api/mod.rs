@@ -8,6 +8,7 @@ pub(crate) mod api_versions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
+pub(crate) mod describe_configs;
 pub(crate) mod fetch;
 pub(crate) mod init_producer_id;
 pub(crate) mod list_offsets;
@@ -58,6 +59,7 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::CreateTopics, 2, 7),
     range(ApiKey::DeleteTopics, 1, 6),
     range(ApiKey::InitProducerId, 0, 5),
+    range(ApiKey::DescribeConfigs, 1, 4),
     range(ApiKey::SaslAuthenticate, 0, 2),
     range(ApiKey::DescribeCluster, 0, 2),
 ];

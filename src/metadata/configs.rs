@@ -1,0 +1,172 @@
+//! Telling the settings of topics and brokers (KIP-133, KIP-226, KIP-569).
+
+use thalweg_config::value::Kind;
+use thalweg_config::{
+    BrokerConfig, Described, describe_all_brokers, describe_broker, describe_topic,
+};
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use thalweg_protocol::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use thalweg_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
+use thalweg_types::BrokerId;
+
+use crate::controller::TopicRefusal;
+use crate::image::Image;
+use crate::names;
+
+/// Kafka's numbers of the things that have settings.
+pub(crate) mod resource_type {
+    /// A topic, by name.
+    pub(crate) const TOPIC: i8 = 2;
+    /// A broker, by id; no name = all brokers.
+    pub(crate) const BROKER: i8 = 4;
+    /// The log levels of a broker.
+    pub(crate) const BROKER_LOGGER: i8 = 8;
+    /// A subscription to clients' metrics (KIP-714).
+    pub(crate) const CLIENT_METRICS: i8 = 16;
+    /// A group (KIP-848).
+    pub(crate) const GROUP: i8 = 32;
+}
+
+/// What answers are about: the cluster as broker `local` sees it.
+pub struct Describing<'a> {
+    /// The cluster.
+    pub image: &'a Image,
+    /// The broker's settings, those that were set while it ran included.
+    pub config: &'a BrokerConfig,
+    /// The broker.
+    pub local: BrokerId,
+}
+
+impl Describing<'_> {
+    /// Answers DescribeConfigs, each resource by itself.
+    #[must_use]
+    pub fn answer(&self, request: &DescribeConfigsRequest) -> DescribeConfigsResponse {
+        let one = |resource: &DescribeConfigsResource| {
+            let mut result = DescribeConfigsResult {
+                resource_type: resource.resource_type,
+                resource_name: resource.resource_name.clone(),
+                ..DescribeConfigsResult::default()
+            };
+            match self.describe(resource) {
+                Ok(described) => {
+                    let wanted = described.into_iter().filter(|d| is_wanted(resource, d));
+                    result.configs = wanted.map(|d| row(d, request)).collect();
+                }
+                Err(refusal) => {
+                    result.error_code = refusal.code.code();
+                    result.error_message = Some(refusal.message);
+                }
+            }
+            result
+        };
+        DescribeConfigsResponse {
+            results: request.resources.iter().map(one).collect(),
+            ..DescribeConfigsResponse::default()
+        }
+    }
+
+    fn describe(&self, resource: &DescribeConfigsResource) -> Result<Vec<Described>, TopicRefusal> {
+        let name = &resource.resource_name;
+        match resource.resource_type {
+            resource_type::TOPIC => {
+                names::validate(name).map_err(|bad| {
+                    TopicRefusal::new(ErrorCode::InvalidTopicException, bad.to_string())
+                })?;
+                if self.image.topic(name).is_none() {
+                    let text = "This server does not host this topic-partition.";
+                    return Err(TopicRefusal::new(ErrorCode::UnknownTopicOrPartition, text));
+                }
+                let overrides = self.image.topic_overrides(name);
+                Ok(describe_topic(self.config, overrides))
+            }
+            resource_type::BROKER if name.is_empty() => Ok(describe_all_brokers(self.config)),
+            resource_type::BROKER => {
+                self.check_is_local(name)?;
+                Ok(describe_broker(self.config))
+            }
+            other => Err(unsupported(other)),
+        }
+    }
+
+    /// Only the broker itself can tell its settings.
+    fn check_is_local(&self, name: &str) -> Result<(), TopicRefusal> {
+        let text = match name.parse::<i32>() {
+            Ok(id) if id == self.local.0 => return Ok(()),
+            Ok(id) => format!(
+                "Unexpected broker id, expected {} or empty string, but received {id}",
+                self.local
+            ),
+            Err(_) => format!("Broker id must be an integer, but it is: {}", shown(name)),
+        };
+        Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
+    }
+}
+
+/// The refusal of a resource whose settings this broker does not have.
+pub(crate) fn unsupported(resource_type: i8) -> TopicRefusal {
+    let text = match resource_type {
+        resource_type::BROKER_LOGGER => {
+            "This broker has no log levels that a client can see or change yet.".to_owned()
+        }
+        resource_type::CLIENT_METRICS => "This broker takes no metrics of clients.".to_owned(),
+        resource_type::GROUP => "Groups have no settings of their own here yet.".to_owned(),
+        other => format!("Unsupported resource type: {other}"),
+    };
+    TopicRefusal::new(ErrorCode::InvalidRequest, text)
+}
+
+/// Text of a client as an answer may repeat it.
+pub(crate) fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 200;
+    text.chars()
+        .take(CHARS_MAX)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+fn is_wanted(resource: &DescribeConfigsResource, described: &Described) -> bool {
+    match &resource.configuration_keys {
+        None => true,
+        Some(keys) => keys.iter().any(|key| key == described.property.name),
+    }
+}
+
+fn row(described: Described, request: &DescribeConfigsRequest) -> DescribeConfigsResourceResult {
+    let synonyms = match request.include_synonyms {
+        true => described.synonyms,
+        false => Vec::new(),
+    };
+    let synonym = |s: thalweg_config::DescribedSynonym| DescribeConfigsSynonym {
+        name: s.name.to_owned(),
+        value: Some(s.value),
+        source: s.source as i8,
+    };
+    DescribeConfigsResourceResult {
+        name: described.property.name.to_owned(),
+        value: described.value,
+        read_only: described.read_only,
+        config_source: described.source as i8,
+        is_sensitive: false,
+        synonyms: synonyms.into_iter().map(synonym).collect(),
+        config_type: type_number(&described.property.kind),
+        documentation: request
+            .include_documentation
+            .then(|| described.property.doc.to_owned()),
+    }
+}
+
+/// Kafka's number of a type.
+fn type_number(kind: &Kind) -> i8 {
+    match kind {
+        Kind::Bool => 1,
+        Kind::Text | Kind::OneOf(_) => 2,
+        Kind::Int(_) | Kind::IntOrMinusOne(_) => 3,
+        Kind::Short(_) => 4,
+        Kind::Long(_) | Kind::LongOrMinusOne(_) => 5,
+        Kind::Double(..) => 6,
+        Kind::List(_) => 7,
+    }
+}

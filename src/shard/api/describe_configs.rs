@@ -1,0 +1,28 @@
+//! DescribeConfigs: what the settings are and where they come from.
+
+use std::rc::Rc;
+
+use thalweg_metadata::configs::Describing;
+use thalweg_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
+
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// Answers from the shard's view.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    call: Call,
+    request: DescribeConfigsRequest,
+) -> DescribeConfigsResponse {
+    let view = shard.view();
+    let describing = Describing {
+        image: &view.image,
+        config: &view.config,
+        local: view.broker_id,
+    };
+    let response = describing.answer(&request);
+    for result in &response.results {
+        shard.count_error(call.key, result.error_code);
+    }
+    response
+}
