@@ -28,6 +28,9 @@
 
 pub mod api;
 mod append_group;
+mod coordinator;
+mod coordinator_load;
+mod groups;
 mod lifecycle;
 mod parking;
 mod partition;

@@ -13,6 +13,7 @@ use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
     ClusterView, ControlHandle, PartitionToOpen, ShardCommand, StoppedPartition,
 };
+use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
@@ -232,6 +233,7 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
                 let _ = reply.send(shard.fetch_here(asks, park).await);
             });
         }
+        PeerRequest::Group(request) => shard.coordinators.ask(*request),
         PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, &partitions),
         PeerRequest::ListOffsets { asks, reply } => {
             let shard = Rc::clone(shard);
@@ -252,6 +254,7 @@ impl Lifecycle {
     ) -> Vec<String> {
         let mut failures = Vec::new();
         for id in delete {
+            self.shard.coordinators.close(id);
             if let Some(partition) = self.shard.remove_partition(id)
                 && let Err(error) = partition.delete().await
             {
@@ -272,7 +275,13 @@ impl Lifecycle {
                 metrics: &self.shard.metrics,
             };
             match Partition::open(&wanted, context).await {
-                Ok(partition) => self.shard.insert_partition(partition),
+                Ok(partition) => {
+                    if wanted.topic == OFFSETS_TOPIC {
+                        let coordinators = &self.shard.coordinators;
+                        coordinators.open(Rc::clone(&partition), &self.shard.config);
+                    }
+                    self.shard.insert_partition(partition);
+                }
                 Err(error) => {
                     self.shard.mark_offline(wanted.id);
                     self.shard.metrics.borrow_mut().counters.partitions_offline += 1;
@@ -316,6 +325,7 @@ impl Lifecycle {
         {
             self.net.close_all();
         }
+        self.shard.coordinators.close_all();
         let mut stopped = Vec::new();
         for partition in self.shard.take_partitions() {
             stopped.push(partition.close().await);

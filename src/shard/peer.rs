@@ -14,6 +14,7 @@ use thalweg_storage::ReadPlan;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
 use crate::append_group::Appended;
+use crate::coordinator::GroupAsk;
 
 /// One validated batch on its way to the owner of its partition.
 pub(crate) struct AppendAsk {
@@ -174,4 +175,6 @@ pub(crate) enum PeerRequest {
         /// Gets every answer at once.
         reply: oneshot::Sender<Vec<OffsetFound>>,
     },
+    /// Ask the coordinator of a group.
+    Group(Box<GroupAsk>),
 }

@@ -120,6 +120,29 @@ impl Shard {
             ApiKey::Fetch => Ok(self.fetch(call, decode(body, version)?)),
             ApiKey::ListOffsets => self.reply(call, body, api::list_offsets::answer),
             ApiKey::Metadata => self.reply(call, body, api::metadata::answer),
+            ApiKey::OffsetCommit => {
+                self.reply_in_order(call, body, api::offset_commit::begin)
+                    .await
+            }
+            ApiKey::OffsetFetch => self.reply(call, body, api::offset_fetch::answer),
+            ApiKey::FindCoordinator => self.reply(call, body, api::find_coordinator::answer),
+            ApiKey::JoinGroup => {
+                self.reply_in_order(call, body, api::join_group::begin)
+                    .await
+            }
+            ApiKey::Heartbeat => self.reply_in_order(call, body, api::heartbeat::begin).await,
+            ApiKey::LeaveGroup => {
+                self.reply_in_order(call, body, api::leave_group::begin)
+                    .await
+            }
+            ApiKey::SyncGroup => {
+                self.reply_in_order(call, body, api::sync_group::begin)
+                    .await
+            }
+            ApiKey::DescribeGroups => self.reply(call, body, api::describe_groups::answer),
+            ApiKey::ListGroups => self.reply(call, body, api::list_groups::answer),
+            ApiKey::DeleteGroups => self.reply(call, body, api::delete_groups::answer),
+            ApiKey::OffsetDelete => self.reply(call, body, api::offset_delete::answer),
             ApiKey::SaslHandshake => self.reply(call, body, api::sasl::handshake),
             ApiKey::ApiVersions => self.reply(call, body, api::api_versions::answer),
             ApiKey::CreateTopics => self.reply(call, body, api::create_topics::answer),
@@ -153,6 +176,25 @@ impl Shard {
             call.clone(),
             handler(Rc::clone(self), call, request),
         ))
+    }
+
+    /// As [`Shard::reply`], for handlers whose first step has to be taken in the order of the
+    /// connection's requests: `begin` ends when it is taken, with the future of the answer.
+    async fn reply_in_order<R, B, F>(
+        self: &Rc<Self>,
+        call: Call,
+        body: Decoder,
+        begin: impl FnOnce(Rc<Shard>, Call, R) -> B,
+    ) -> Result<Verdict, DecodeError>
+    where
+        R: Request,
+        R::Response: 'static,
+        B: Future<Output = F>,
+        F: Future<Output = R::Response> + 'static,
+    {
+        let request = decode(body, call.version)?;
+        let finish = begin(Rc::clone(self), call.clone(), request).await;
+        Ok(answer(call, finish))
     }
 
     async fn produce(

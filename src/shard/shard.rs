@@ -21,6 +21,7 @@ use thalweg_types::limits::{
 use thalweg_types::{ShardId, TopicId, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended};
+use crate::coordinator::Coordinators;
 use crate::partition::Partition;
 use crate::peer::{
     AppendAsk, FetchAsk, FetchFound, Mail, OffsetAsk, OffsetFound, Park, ParkId, PeerRequest,
@@ -43,6 +44,7 @@ pub(crate) struct Shard {
     stopping: Cell<bool>,
     parks: Cell<ParkId>,
     pub(crate) producer_ids: Rc<ProducerIds>,
+    pub(crate) coordinators: Coordinators,
 }
 
 /// Answer of an owner: there already, or on its way from another core.
@@ -90,6 +92,7 @@ impl Shard {
             stopping: Cell::new(false),
             parks: Cell::new(0),
             producer_ids: Rc::default(),
+            coordinators: Coordinators::default(),
         })
     }
 
@@ -150,6 +153,7 @@ impl Shard {
     /// Nothing waits from here on: parked fetches are answered with what there is.
     pub(crate) fn begin_stop(&self) {
         self.stopping.set(true);
+        self.coordinators.begin_stop();
         for partition in self.partitions.borrow().values() {
             partition.wake_parked();
         }
@@ -226,7 +230,7 @@ impl Shard {
 
     /// Sends a request to another shard. When that shard is stopping, the request is dropped and
     /// with it the channel for its answer, which the asker sees closed.
-    async fn ask_peer(&self, owner: usize, request: PeerRequest) {
+    pub(crate) async fn ask_peer(&self, owner: usize, request: PeerRequest) {
         self.metrics.borrow_mut().counters.cross_core_requests += 1;
         let _ = self.peers[owner]
             .send(Mail {

@@ -6,16 +6,27 @@
 
 pub(crate) mod api_versions;
 pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
 pub(crate) mod delete_topics;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
+pub(crate) mod describe_groups;
 pub(crate) mod fetch;
+pub(crate) mod find_coordinator;
+pub(crate) mod heartbeat;
 pub(crate) mod init_producer_id;
+pub(crate) mod join_group;
+pub(crate) mod leave_group;
+pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
 pub(crate) mod metadata;
+pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
+pub(crate) mod offset_fetch;
 mod operations;
 pub(crate) mod produce;
 pub(crate) mod sasl;
+pub(crate) mod sync_group;
 
 use thalweg_protocol::ApiKey;
 use thalweg_replica::Isolation;
@@ -54,6 +65,15 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::Fetch, 4, 18),
     range(ApiKey::ListOffsets, 1, 11),
     range(ApiKey::Metadata, 0, 13),
+    range(ApiKey::OffsetCommit, 2, 9),
+    range(ApiKey::OffsetFetch, 1, 9),
+    range(ApiKey::FindCoordinator, 0, 6),
+    range(ApiKey::JoinGroup, 0, 9),
+    range(ApiKey::Heartbeat, 0, 4),
+    range(ApiKey::LeaveGroup, 0, 5),
+    range(ApiKey::SyncGroup, 0, 5),
+    range(ApiKey::DescribeGroups, 0, 6),
+    range(ApiKey::ListGroups, 0, 5),
     range(ApiKey::SaslHandshake, 0, 1),
     range(ApiKey::ApiVersions, 0, 4),
     range(ApiKey::CreateTopics, 2, 7),
@@ -61,6 +81,8 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::InitProducerId, 0, 5),
     range(ApiKey::DescribeConfigs, 1, 4),
     range(ApiKey::SaslAuthenticate, 0, 2),
+    range(ApiKey::DeleteGroups, 0, 2),
+    range(ApiKey::OffsetDelete, 0, 0),
     range(ApiKey::DescribeCluster, 0, 2),
 ];
 

@@ -35,6 +35,9 @@ pub(crate) const CLUSTER_ALL: i32 = bits(&[
     IDEMPOTENT_WRITE,
 ]);
 
+/// Everything that can be done to a group.
+pub(crate) const GROUP_ALL: i32 = bits(&[READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS]);
+
 const fn bits(operations: &[u32]) -> i32 {
     let mut set = 0;
     let mut i = 0;

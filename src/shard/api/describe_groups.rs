@@ -1,0 +1,45 @@
+//! DescribeGroups: each group by its coordinator.
+
+use std::rc::Rc;
+
+use thalweg_group::Ask;
+use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
+use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
+
+use super::operations;
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// Answers when each group's coordinator has.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    call: Call,
+    request: DescribeGroupsRequest,
+) -> DescribeGroupsResponse {
+    let mut asked = Vec::with_capacity(request.groups.len());
+    for id in request.groups {
+        let ask = Ask::Describe(id.clone());
+        let coming = shard.ask_group(&id, &call, ask).await;
+        asked.push((id, coming));
+    }
+    let mut groups = Vec::with_capacity(asked.len());
+    for (group_id, coming) in asked {
+        let mut group: DescribedGroup = match coming.get().await {
+            Ok(group) => group,
+            Err(error) => DescribedGroup {
+                group_id,
+                error_code: error.code(),
+                ..Default::default()
+            },
+        };
+        if request.include_authorized_operations && group.error_code == 0 {
+            group.authorized_operations = operations::GROUP_ALL;
+        }
+        shard.count_error(call.key, group.error_code);
+        groups.push(group);
+    }
+    DescribeGroupsResponse {
+        groups,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,130 @@
+//! OffsetFetch: one group up to version 7, several from 8 on (KIP-709). A version below 8 is turned
+//! into the later form on the way in and back on the way out.
+
+use std::rc::Rc;
+
+use thalweg_group::Ask;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use thalweg_protocol::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
+};
+use thalweg_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse};
+
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// First version that asks for several groups.
+const VERSION_GROUPS: i16 = 8;
+/// First version with an error code for the whole group; before, it stands with each partition.
+const VERSION_GROUP_ERROR: i16 = 2;
+
+/// Answers when each group's coordinator has.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    call: Call,
+    request: OffsetFetchRequest,
+) -> OffsetFetchResponse {
+    let groups = match call.version < VERSION_GROUPS {
+        true => vec![single(request)],
+        false => request.groups,
+    };
+    let mut asked = Vec::with_capacity(groups.len());
+    for group in groups {
+        let id = group.group_id.clone();
+        let copy = group.clone();
+        let answer = shard.ask_group(&id, &call, Ask::FetchOffsets(group)).await;
+        asked.push((copy, answer));
+    }
+    let mut answered = Vec::with_capacity(asked.len());
+    for (asked, coming) in asked {
+        let refused = |error: ErrorCode| OffsetFetchResponseGroup {
+            group_id: asked.group_id.clone(),
+            error_code: error.code(),
+            ..Default::default()
+        };
+        let answer = coming.get().await.unwrap_or_else(refused);
+        shard.count_error(call.key, answer.error_code);
+        answered.push((asked, answer));
+    }
+    if call.version < VERSION_GROUPS {
+        let only = answered.into_iter().next();
+        return only.map_or_else(OffsetFetchResponse::default, |(asked, answer)| {
+            flat(&asked, answer, call.version)
+        });
+    }
+    OffsetFetchResponse {
+        groups: answered.into_iter().map(|(_, answer)| answer).collect(),
+        ..Default::default()
+    }
+}
+
+fn single(request: OffsetFetchRequest) -> OffsetFetchRequestGroup {
+    let topics = request.topics.map(|topics| {
+        let topics = topics.into_iter();
+        topics
+            .map(|topic| OffsetFetchRequestTopics {
+                name: topic.name,
+                partition_indexes: topic.partition_indexes,
+                ..Default::default()
+            })
+            .collect()
+    });
+    OffsetFetchRequestGroup {
+        group_id: request.group_id,
+        topics,
+        ..Default::default()
+    }
+}
+
+fn flat(
+    asked: &OffsetFetchRequestGroup,
+    answer: OffsetFetchResponseGroup,
+    version: i16,
+) -> OffsetFetchResponse {
+    let mut topics: Vec<OffsetFetchResponseTopic> = answer
+        .topics
+        .into_iter()
+        .map(|topic| OffsetFetchResponseTopic {
+            name: topic.name,
+            partitions: topic
+                .partitions
+                .into_iter()
+                .map(|p| OffsetFetchResponsePartition {
+                    partition_index: p.partition_index,
+                    committed_offset: p.committed_offset,
+                    committed_leader_epoch: p.committed_leader_epoch,
+                    metadata: p.metadata,
+                    error_code: p.error_code,
+                })
+                .collect(),
+        })
+        .collect();
+    if answer.error_code != 0 && version < VERSION_GROUP_ERROR {
+        topics = refused(asked, answer.error_code);
+    }
+    OffsetFetchResponse {
+        topics,
+        error_code: answer.error_code,
+        ..Default::default()
+    }
+}
+
+fn refused(asked: &OffsetFetchRequestGroup, code: i16) -> Vec<OffsetFetchResponseTopic> {
+    let topics = asked.topics.iter().flatten();
+    let row = |index: &i32| OffsetFetchResponsePartition {
+        partition_index: *index,
+        committed_offset: -1,
+        committed_leader_epoch: -1,
+        metadata: Some(String::new()),
+        error_code: code,
+    };
+    topics
+        .map(|topic| OffsetFetchResponseTopic {
+            name: topic.name.clone(),
+            partitions: topic.partition_indexes.iter().map(row).collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,346 @@
+//! The shell around the coordinators of groups: one per partition of the offsets topic that this
+//! shard owns.
+//!
+//! Requests become events of [`Coordinator`]; its writes become appends that wait for the high
+//! watermark, and their outcomes come back as events in the order of the log. Nothing in this file
+//! decides a rule of Kafka.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use thalweg_config::BrokerConfig;
+use thalweg_group::{
+    Answer, Ask, Caller, Coordinator, Effect, Now, Record, Settings, Token, WriteId,
+};
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
+use thalweg_reactor::time::{Duration, Instant};
+use thalweg_reactor::{oneshot, task, time};
+use thalweg_replica::Acks;
+use thalweg_types::{TimestampMs, TopicPartition};
+
+use crate::append_group::{AppendGroup, Appended};
+use crate::coordinator_load;
+use crate::partition::Partition;
+use crate::peer::AppendAsk;
+
+/// A request on its way to the coordinator of its group.
+pub(crate) struct GroupAsk {
+    /// The partition of the offsets topic.
+    pub home: TopicPartition,
+    /// Who asks.
+    pub caller: Caller,
+    /// What.
+    pub ask: Ask,
+    /// Gets the answer.
+    pub reply: oneshot::Sender<Answer>,
+}
+
+/// The coordinators of one shard.
+#[derive(Default)]
+pub(crate) struct Coordinators {
+    homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
+    is_stopping: Cell<bool>,
+}
+
+impl Coordinators {
+    /// Begins to load the groups of a partition that was just opened.
+    pub(crate) fn open(&self, partition: Rc<Partition>, config: &BrokerConfig) {
+        let id = partition.id();
+        let home = Home::new(partition, settings(config));
+        *home.loading.borrow_mut() = Some(task::spawn(load(Rc::clone(&home))));
+        self.homes.borrow_mut().insert(id, home);
+    }
+
+    /// Forgets the groups of a partition: whoever waits is told to look for the coordinator.
+    pub(crate) fn close(&self, id: TopicPartition) {
+        if let Some(home) = self.homes.borrow_mut().remove(&id) {
+            home.close();
+        }
+    }
+
+    /// Nobody waits for other members from here on; the rest is served on.
+    pub(crate) fn begin_stop(&self) {
+        self.is_stopping.set(true);
+        for home in self.homes.borrow().values() {
+            home.drop_parked();
+        }
+    }
+
+    /// Passes a request on. It is dropped, and its channel closed, when the partition is not here.
+    pub(crate) fn ask(&self, request: GroupAsk) {
+        let home = self.homes.borrow().get(&request.home).cloned();
+        if let Some(home) = home {
+            home.ask(request);
+            if self.is_stopping.get() {
+                home.drop_parked();
+            }
+        }
+    }
+
+    /// Ends every coordinator.
+    pub(crate) fn close_all(&self) {
+        for (_, home) in self.homes.borrow_mut().drain() {
+            home.close();
+        }
+    }
+}
+
+/// Whether a request waits for other members.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    ForMembers,
+    ForTheLog,
+}
+
+/// One coordinator with its partition.
+pub(crate) struct Home {
+    partition: Rc<Partition>,
+    machine: RefCell<Coordinator>,
+    waiting: RefCell<HashMap<Token, (Waits, oneshot::Sender<Answer>)>>,
+    next_token: Cell<u64>,
+    /// Writes on their way, oldest first, which is the order in which they end.
+    writes: RefCell<VecDeque<(WriteId, oneshot::Receiver<Vec<Appended>>)>>,
+    /// A task waits for the first of them.
+    is_draining: Cell<bool>,
+    /// The timer that is set, and for when.
+    timer: RefCell<Option<(u64, task::Task<()>)>>,
+    loading: RefCell<Option<task::Task<()>>>,
+    /// Where the machine's clock begins.
+    began: Instant,
+}
+
+impl Home {
+    fn new(partition: Rc<Partition>, settings: Settings) -> Rc<Home> {
+        Rc::new(Home {
+            partition,
+            machine: RefCell::new(Coordinator::new(settings, Box::new(random_bytes))),
+            waiting: RefCell::default(),
+            next_token: Cell::new(0),
+            writes: RefCell::default(),
+            is_draining: Cell::new(false),
+            timer: RefCell::default(),
+            loading: RefCell::default(),
+            began: time::now(),
+        })
+    }
+
+    fn now(&self) -> Now {
+        let since = time::now().saturating_duration_since(self.began);
+        Now {
+            ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            wall: TimestampMs(time::unix_ms()),
+        }
+    }
+
+    fn ask(self: &Rc<Self>, request: GroupAsk) {
+        let token = Token(self.next_token.get());
+        self.next_token.set(token.0 + 1);
+        let waits = match &request.ask {
+            Ask::Join(_) | Ask::Sync(_) => Waits::ForMembers,
+            Ask::Heartbeat(_)
+            | Ask::Leave(_)
+            | Ask::Commit(_)
+            | Ask::FetchOffsets(_)
+            | Ask::DeleteOffsets(_)
+            | Ask::List(_)
+            | Ask::Describe(_)
+            | Ask::Delete(_) => Waits::ForTheLog,
+        };
+        self.waiting
+            .borrow_mut()
+            .insert(token, (waits, request.reply));
+        self.event(|machine, now, out| {
+            machine.on_ask(now, &request.caller, request.ask, token, out);
+        });
+    }
+
+    /// Gives the machine an event and does what comes of it.
+    fn event(self: &Rc<Self>, event: impl FnOnce(&mut Coordinator, Now, &mut Vec<Effect>)) {
+        let now = self.now();
+        let mut effects = Vec::new();
+        event(&mut self.machine.borrow_mut(), now, &mut effects);
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            match effect {
+                Effect::Answer { token, answer } => {
+                    let waiting = self.waiting.borrow_mut().remove(&token);
+                    if let Some((_, reply)) = waiting {
+                        // The client may be gone.
+                        let _ = reply.send(answer);
+                    }
+                }
+                Effect::Write { id, records } => {
+                    if let Err(error) = self.write(id, &records, now) {
+                        let mut more = Vec::new();
+                        let mut machine = self.machine.borrow_mut();
+                        machine.on_write_failed(now, id, error, &mut more);
+                        effects.extend(more);
+                    }
+                }
+            }
+        }
+        self.set_timer();
+    }
+
+    fn write(self: &Rc<Self>, id: WriteId, records: &[Record], now: Now) -> Result<(), ErrorCode> {
+        let (batch, summary) = batch_of(records, now.wall).map_err(|error| {
+            tracing::warn!(
+                partition = self.partition.name(),
+                error,
+                "records not written"
+            );
+            ErrorCode::MessageTooLarge
+        })?;
+        let (reply, outcome) = oneshot::channel();
+        let ask = AppendAsk {
+            slot: 0,
+            id: self.partition.id(),
+            batch,
+            summary,
+        };
+        self.writes.borrow_mut().push_back((id, outcome));
+        self.partition
+            .append(ask, Acks::All, &AppendGroup::new(1, reply));
+        if !self.is_draining.replace(true) {
+            task::spawn(drain(Rc::clone(self)));
+        }
+        Ok(())
+    }
+
+    fn set_timer(self: &Rc<Self>) {
+        let Some(next) = self.machine.borrow().next_deadline() else {
+            return;
+        };
+        let mut timer = self.timer.borrow_mut();
+        if let Some((at, task)) = &*timer {
+            if *at <= next {
+                return;
+            }
+            task.abort();
+        }
+        let due = self.began + Duration::from_millis(next);
+        let home = Rc::clone(self);
+        let fire = async move {
+            time::sleep_until(due).await;
+            *home.timer.borrow_mut() = None;
+            home.event(|machine, now, out| machine.on_time(now, out));
+        };
+        *timer = Some((next, task::spawn(fire)));
+    }
+
+    fn drop_parked(&self) {
+        self.waiting
+            .borrow_mut()
+            .retain(|_, (waits, _)| *waits != Waits::ForMembers);
+    }
+
+    fn close(&self) {
+        if let Some((_, timer)) = self.timer.borrow_mut().take() {
+            timer.abort();
+        }
+        if let Some(loading) = self.loading.borrow_mut().take() {
+            loading.abort();
+        }
+        self.waiting.borrow_mut().clear();
+    }
+}
+
+/// Reports writes as they end, until none is on its way.
+async fn drain(home: Rc<Home>) {
+    loop {
+        let Some((id, outcome)) = home.writes.borrow_mut().pop_front() else {
+            break;
+        };
+        let appended = outcome.await.and_then(|mut rows| rows.pop());
+        let result = appended.map_or(Err(ErrorCode::NotLeaderOrFollower), |row| row.result);
+        home.event(|machine, now, out| match result {
+            Ok(_) => machine.on_written(now, id, out),
+            Err(error) => machine.on_write_failed(now, id, error, out),
+        });
+    }
+    home.is_draining.set(false);
+}
+
+/// Replays the partition, in steps between which other tasks run.
+async fn load(home: Rc<Home>) {
+    let began = time::now();
+    let partition = Rc::clone(&home.partition);
+    let mut records = 0u64;
+    let replay = |record| {
+        records += 1;
+        let now = home.now();
+        home.machine.borrow_mut().on_record(record, now);
+    };
+    match coordinator_load::replay(&partition, replay).await {
+        Ok(()) => {}
+        Err(error) => {
+            // Its groups keep answering that they are loading: serving without their offsets would
+            // make consumers start anew.
+            tracing::error!(partition = partition.name(), error, "groups not loaded");
+            return;
+        }
+    }
+    home.event(|machine, now, out| machine.on_loaded(now, out));
+    if records > 0 {
+        tracing::info!(
+            partition = partition.name(),
+            records,
+            groups = home.machine.borrow().group_count(),
+            ms = (time::now() - began).as_millis() as u64,
+            "groups loaded"
+        );
+    }
+}
+
+/// One batch of all records, as a producer would send it.
+fn batch_of(
+    records: &[Record],
+    timestamp: TimestampMs,
+) -> Result<(BytesMut, BatchSummary), String> {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for record in records {
+        let key = record.key().map_err(|error| error.to_string())?;
+        let value = record.value().map_err(|error| error.to_string())?;
+        builder
+            .push(timestamp, Some(&key), value.as_deref(), &[])
+            .map_err(|error| error.to_string())?;
+    }
+    let record_count = builder.record_count();
+    let uncompressed_bytes = builder.uncompressed_bytes();
+    let batch = builder
+        .build(Codec::None)
+        .map_err(|error| error.to_string())?;
+    let summary = BatchSummary {
+        bytes: batch.len(),
+        record_count,
+        last_offset_delta: record_count - 1,
+        max_timestamp: timestamp,
+        offset_delta_of_max_timestamp: 0,
+        timestamp_type: TimestampType::CreateTime,
+        codec: Codec::None,
+        uncompressed_bytes,
+        producer: None,
+        is_transactional: false,
+        is_control: false,
+    };
+    Ok((BytesMut::from(batch), summary))
+}
+
+fn settings(config: &BrokerConfig) -> Settings {
+    Settings {
+        initial_rebalance_delay_ms: config.group_initial_rebalance_delay_ms(),
+        session_timeout_ms: config.group_session_timeout_ms(),
+        group_size_max: config.group_max_size(),
+        offset_metadata_bytes_max: config.offset_metadata_max_bytes(),
+        ..Settings::default()
+    }
+}
+
+fn random_bytes() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the kernel had random bytes when the broker started");
+    bytes
+}
