@@ -10,6 +10,7 @@ mod command_line;
 mod connecting;
 mod engine;
 mod fetching;
+mod idempotence;
 mod kill_loop;
 mod offsets;
 mod producing;

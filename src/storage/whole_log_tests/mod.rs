@@ -7,6 +7,7 @@ mod indexes;
 mod inspection;
 mod model;
 mod room;
+mod snapshots;
 mod timestamps;
 
 use std::cell::RefCell;

@@ -1,0 +1,93 @@
+//! Snapshots beside a log, and the walk over headers behind them.
+
+use std::cell::RefCell;
+
+use thalweg_types::Offset;
+
+use super::{TestLog, on_both_engines, on_plain_engine, small_segments};
+use crate::{LogEvent, Recovery};
+
+#[test]
+fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small_segments()).await;
+        test.fill(32).await;
+        let bases: Vec<Offset> = test
+            .events
+            .borrow()
+            .iter()
+            .filter_map(|event| match event {
+                LogEvent::Rolled { base } => Some(*base),
+                LogEvent::Written { .. } | LogEvent::Failed { .. } => None,
+            })
+            .collect();
+        assert!(bases.len() > 1, "{bases:?}");
+        let end = test.log.written_end();
+        let (log, stray) = (&test.log, bases[0].plus(1));
+        for at in [bases[0], stray, bases[1], end, end.plus(1)] {
+            let bytes = at.0.to_be_bytes().to_vec();
+            log.store_snapshot(at, bytes).await.expect("stored");
+        }
+        test.kill().await;
+        let recovery = Recovery::AfterCrash {
+            recovery_point: Offset(0),
+        };
+        let opened = TestLog::open(&dir, small_segments(), recovery).await;
+        let (test, report) = opened.expect("opened");
+        assert_eq!(report.snapshots, [end, bases[1], bases[0]]);
+        assert_eq!(report.leftovers_removed, 2);
+        for at in report.snapshots {
+            let bytes = test.log.load_snapshot(at).await.expect("there");
+            assert_eq!(bytes[..], at.0.to_be_bytes());
+        }
+        assert!(test.log.load_snapshot(stray).await.is_err());
+        test.log.remove_snapshot(end).await.expect("removed");
+        assert!(test.log.load_snapshot(end).await.is_err());
+    });
+}
+
+#[test]
+fn headers_are_walked_from_any_offset_over_all_segments() {
+    on_both_engines(|dir| async move {
+        let test = TestLog::create(&dir, small_segments()).await;
+        test.fill(32).await;
+        assert!(test.log.segment_count() > 2);
+        let end = test.log.written_end().0;
+        for from in 0..=end {
+            let seen = RefCell::new(Vec::new());
+            test.log
+                .walk_headers(Offset(from), |header| {
+                    seen.borrow_mut().push(header.base_offset.0);
+                })
+                .await
+                .expect("walked");
+            // Batches of 3 records.
+            let wanted: Vec<i64> = (from / 3 * 3..end).step_by(3).collect();
+            assert_eq!(seen.into_inner(), wanted, "from {from}");
+        }
+    });
+}
+
+#[test]
+fn a_roll_is_told_between_what_is_written_before_and_after_it() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small_segments()).await;
+        for _ in 0..30 {
+            test.append(3);
+        }
+        test.settle().await;
+        let mut end = Offset(0);
+        let mut rolls = 0;
+        for event in test.events.borrow().iter() {
+            match event {
+                LogEvent::Written { end: to } => end = *to,
+                LogEvent::Rolled { base } => {
+                    assert_eq!(*base, end);
+                    rolls += 1;
+                }
+                LogEvent::Failed { .. } => panic!("{event:?}"),
+            }
+        }
+        assert_eq!(rolls + 1, test.log.segment_count());
+    });
+}
