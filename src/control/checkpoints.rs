@@ -58,6 +58,23 @@ impl Checkpoints {
         }
     }
 
+    /// Makes durable that these logs begin there. An entry never falls back.
+    ///
+    /// # Errors
+    /// See [`LogError`]; the next start may then begin the logs where they began before.
+    pub async fn record_log_starts(
+        &mut self,
+        starts: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        for (name, start) in starts {
+            let entry = self.log_starts.entry(name).or_insert(start);
+            *entry = start.max(*entry);
+        }
+        self.dir
+            .write_checkpoint(Checkpoint::LogStart, &self.log_starts)
+            .await
+    }
+
     /// Writes the checkpoints, then the clean marker if every log deserves it.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! The controller of a one-node cluster: one request at a time, each durable before it shows.
 
+mod admin;
+
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
@@ -20,7 +22,7 @@ use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicParti
 use crate::checkpoints::Checkpoints;
 use crate::facts::Facts;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
-use crate::requests::{AutoCreated, ControlRequest, PartitionToOpen, ShardCommand};
+use crate::requests::{AutoCreated, ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
 use crate::view::{ClusterView, Endpoint};
 
 /// Security protocol PLAINTEXT, as registrations number them.
@@ -216,6 +218,7 @@ impl Controller {
                 view,
                 open,
                 delete: Vec::new(),
+                reconfigured: Reconfigured::default(),
                 done,
             };
             self.shards[shard]
@@ -254,6 +257,7 @@ impl Controller {
                 ControlRequest::ProducerIds { reply } => {
                     let _ = reply.send(self.producer_ids().await);
                 }
+                ControlRequest::Admin(request) => self.administer(request).await,
                 ControlRequest::DeleteTopics {
                     request,
                     version,
@@ -373,6 +377,7 @@ impl Controller {
     /// Gives every shard the new view and waits until each has applied it, so that a client that
     /// was told of a topic can use it at once.
     async fn publish(&mut self, image: Image, delta: &Delta) {
+        let reconfigured = Reconfigured::of(&image, delta);
         let mut delete = vec![Vec::new(); self.shards.len()];
         let mut deleted = Vec::new();
         for topic in delta.topics_removed.values() {
@@ -423,6 +428,7 @@ impl Controller {
                 view: Arc::clone(&view),
                 open,
                 delete,
+                reconfigured: reconfigured.clone(),
                 done,
             };
             if self.shards[shard].send(command).await.is_ok() {

@@ -29,7 +29,8 @@ pub use facts::Facts;
 pub use metadata_log::{MetadataLog, MetadataLogError};
 pub use readiness::Readiness;
 pub use requests::{
-    AutoCreated, ControlHandle, ControlRequest, PartitionToOpen, ShardCommand, StoppedPartition,
+    AdminRequest, AutoCreated, ControlHandle, ControlRequest, PartitionToOpen, Reconfigured,
+    ShardCommand, StoppedPartition,
 };
 pub use thalweg_metadata::controller::ProducerIdBlock;
 pub use view::{ClusterView, Endpoint};

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use thalweg_metadata::controller::{InternalTopic, ProducerIdBlock, TopicRefusal};
+use thalweg_metadata::{Delta, Image, Resource};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
 use thalweg_reactor::{mailbox, oneshot};
 use thalweg_storage::{Opening, PartitionName};
@@ -46,6 +49,8 @@ pub enum ControlRequest {
         /// Gets a block of them that is durably this broker's.
         reply: oneshot::Sender<Result<ProducerIdBlock, ErrorCode>>,
     },
+    /// What an administrator asks for.
+    Admin(AdminRequest),
     /// DeleteTopics.
     DeleteTopics {
         /// As the client sent it.
@@ -55,6 +60,78 @@ pub enum ControlRequest {
         /// Gets the answer.
         reply: oneshot::Sender<DeleteTopicsResponse>,
     },
+}
+
+/// A change that an administrator asks for.
+pub enum AdminRequest {
+    /// IncrementalAlterConfigs.
+    AlterConfigsBySteps {
+        /// As the client sent it.
+        request: IncrementalAlterConfigsRequest,
+        /// Gets the answer.
+        reply: oneshot::Sender<IncrementalAlterConfigsResponse>,
+    },
+    /// AlterConfigs.
+    AlterConfigs {
+        /// As the client sent it.
+        request: AlterConfigsRequest,
+        /// Gets the answer.
+        reply: oneshot::Sender<AlterConfigsResponse>,
+    },
+    /// CreatePartitions.
+    CreatePartitions {
+        /// As the client sent it.
+        request: CreatePartitionsRequest,
+        /// Gets the answer.
+        reply: oneshot::Sender<CreatePartitionsResponse>,
+    },
+    /// Logs begin later than before: write it down.
+    LogStarts {
+        /// Their first offsets.
+        starts: Vec<(TopicPartition, Offset)>,
+        /// Told when it is durable.
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    },
+}
+
+/// Topics whose settings changed.
+#[derive(Debug, Clone, Default)]
+pub enum Reconfigured {
+    /// None.
+    #[default]
+    Nothing,
+    /// These.
+    Topics(Vec<TopicId>),
+    /// All: the broker's own settings changed, which give theirs.
+    All,
+}
+
+impl Reconfigured {
+    /// What `delta`, which led to `image`, means for settings.
+    pub(crate) fn of(image: &Image, delta: &Delta) -> Reconfigured {
+        let mut topics = Vec::new();
+        for resource in &delta.configs_changed {
+            match resource {
+                Resource::Broker(_) => return Reconfigured::All,
+                Resource::Topic(name) => topics.extend(image.topic(name).map(|topic| topic.id)),
+                Resource::Other(..) => {}
+            }
+        }
+        match topics.is_empty() {
+            true => Reconfigured::Nothing,
+            false => Reconfigured::Topics(topics),
+        }
+    }
+
+    /// Whether it concerns a topic.
+    #[must_use]
+    pub fn concerns(&self, topic: TopicId) -> bool {
+        match self {
+            Reconfigured::Nothing => false,
+            Reconfigured::Topics(topics) => topics.contains(&topic),
+            Reconfigured::All => true,
+        }
+    }
 }
 
 /// A partition that a shard must open and lead.
@@ -95,6 +172,8 @@ pub enum ShardCommand {
         open: Vec<PartitionToOpen>,
         /// Partitions of this shard whose topic is gone: close them and remove their files.
         delete: Vec<TopicPartition>,
+        /// Topics whose open partitions must obey other settings.
+        reconfigured: Reconfigured,
         /// Told when all of it is done, with a line for each partition that could not be opened.
         done: oneshot::Sender<Vec<String>>,
     },
@@ -167,6 +246,52 @@ impl ControlHandle {
             .await
             .ok()?;
         answer.await
+    }
+
+    async fn administer<A: Send>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<A>) -> AdminRequest,
+    ) -> Option<A> {
+        let (reply, answer) = oneshot::channel();
+        let request = ControlRequest::Admin(request(reply));
+        self.requests.send(request).await.ok()?;
+        answer.await
+    }
+
+    /// Changes settings step by step. `None` means that the broker is stopping.
+    pub async fn alter_configs_by_steps(
+        &self,
+        request: IncrementalAlterConfigsRequest,
+    ) -> Option<IncrementalAlterConfigsResponse> {
+        self.administer(|reply| AdminRequest::AlterConfigsBySteps { request, reply })
+            .await
+    }
+
+    /// Replaces settings. `None` means that the broker is stopping.
+    pub async fn alter_configs(
+        &self,
+        request: AlterConfigsRequest,
+    ) -> Option<AlterConfigsResponse> {
+        self.administer(|reply| AdminRequest::AlterConfigs { request, reply })
+            .await
+    }
+
+    /// Adds partitions. `None` means that the broker is stopping.
+    pub async fn create_partitions(
+        &self,
+        request: CreatePartitionsRequest,
+    ) -> Option<CreatePartitionsResponse> {
+        self.administer(|reply| AdminRequest::CreatePartitions { request, reply })
+            .await
+    }
+
+    /// Makes durable where logs begin. `None` means that the broker is stopping.
+    pub async fn record_log_starts(
+        &self,
+        starts: Vec<(TopicPartition, Offset)>,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.administer(|reply| AdminRequest::LogStarts { starts, reply })
+            .await
     }
 
     /// Deletes topics. `None` means that the broker is stopping.

@@ -9,7 +9,11 @@ use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResourc
 use thalweg_protocol::messages::describe_configs_response::{
     DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
 };
-use thalweg_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
+use thalweg_protocol::messages::list_config_resources_response::ConfigResource;
+use thalweg_protocol::messages::{
+    DescribeConfigsRequest, DescribeConfigsResponse, ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+};
 use thalweg_types::BrokerId;
 
 use crate::controller::TopicRefusal;
@@ -84,25 +88,71 @@ impl Describing<'_> {
             }
             resource_type::BROKER if name.is_empty() => Ok(describe_all_brokers(self.config)),
             resource_type::BROKER => {
-                self.check_is_local(name)?;
+                check_is_local(self.local, name)?;
                 Ok(describe_broker(self.config))
             }
             other => Err(unsupported(other)),
         }
     }
+}
 
-    /// Only the broker itself can tell its settings.
-    fn check_is_local(&self, name: &str) -> Result<(), TopicRefusal> {
-        let text = match name.parse::<i32>() {
-            Ok(id) if id == self.local.0 => return Ok(()),
-            Ok(id) => format!(
-                "Unexpected broker id, expected {} or empty string, but received {id}",
-                self.local
-            ),
-            Err(_) => format!("Broker id must be an integer, but it is: {}", shown(name)),
-        };
-        Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
+/// Only the broker itself can tell and change its settings.
+pub(crate) fn check_is_local(local: BrokerId, name: &str) -> Result<(), TopicRefusal> {
+    let text = match name.parse::<i32>() {
+        Ok(id) if id == local.0 => return Ok(()),
+        Ok(id) => {
+            format!("Unexpected broker id, expected {local} or empty string, but received {id}")
+        }
+        Err(_) => format!("Broker id must be an integer, but it is: {}", shown(name)),
+    };
+    Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
+}
+
+/// First version of ListConfigResources that names types; before it, it lists client metrics.
+const TYPES_FROM: i16 = 1;
+
+/// Answers ListConfigResources (KIP-1142): what can be described, by type.
+#[must_use]
+pub fn list_config_resources(
+    image: &Image,
+    request: &ListConfigResourcesRequest,
+    version: i16,
+) -> ListConfigResourcesResponse {
+    const ALL: [i8; 5] = [
+        resource_type::TOPIC,
+        resource_type::BROKER,
+        resource_type::BROKER_LOGGER,
+        resource_type::CLIENT_METRICS,
+        resource_type::GROUP,
+    ];
+    let wanted: Vec<i8> = match request.resource_types.as_slice() {
+        _none if version < TYPES_FROM => vec![resource_type::CLIENT_METRICS],
+        [] => ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    let mut response = ListConfigResourcesResponse::default();
+    if wanted.iter().any(|kind| !ALL.contains(kind)) {
+        response.error_code = ErrorCode::UnsupportedVersion.code();
+        return response;
     }
+    let mut list = |kind: i8, name: String| {
+        response.config_resources.push(ConfigResource {
+            resource_name: name,
+            resource_type: kind,
+        });
+    };
+    for kind in ALL.into_iter().filter(|kind| wanted.contains(kind)) {
+        match kind {
+            resource_type::TOPIC => image
+                .topics()
+                .for_each(|topic| list(kind, topic.name.to_string())),
+            resource_type::BROKER | resource_type::BROKER_LOGGER => image
+                .brokers()
+                .for_each(|broker| list(kind, broker.id.to_string())),
+            _nothing_of_the_kind => {}
+        }
+    }
+    response
 }
 
 /// The refusal of a resource whose settings this broker does not have.

@@ -1,10 +1,12 @@
 //! What the controller decides. Nothing here changes an image: each decision is records, to be made
 //! durable and then replayed.
 
+mod alter_configs;
 mod cluster;
 mod create;
 mod delete;
 mod internal;
+mod partitions;
 mod producer_ids;
 
 use thalweg_config::BrokerConfig;

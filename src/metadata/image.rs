@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use thalweg_config::TopicConfig;
+use thalweg_protocol::ErrorCode;
 use thalweg_types::{BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicPartition, Uuid};
 
 use crate::names;
@@ -65,6 +67,22 @@ impl Topic {
             .values()
             .next()
             .map_or(0, |partition| partition.replicas.len())
+    }
+
+    /// Whether records of this topic may be deleted on request, with `config` its settings (RP-97).
+    ///
+    /// # Errors
+    /// Kafka's code: what the broker keeps for itself stays, and where the last value of each key is
+    /// to be kept, it is not for a client to say what goes.
+    pub fn may_delete_records(&self, config: &TopicConfig) -> Result<(), ErrorCode> {
+        let policy = config.cleanup_policy();
+        if self.is_internal() {
+            Err(ErrorCode::InvalidTopicException)
+        } else if policy.compact && !policy.delete {
+            Err(ErrorCode::PolicyViolation)
+        } else {
+            Ok(())
+        }
     }
 
     /// True for a topic that the broker keeps for itself.
@@ -187,11 +205,6 @@ impl Image {
             .into_iter()
             .flatten()
             .map(|(key, value)| (key.as_str(), value.as_str()))
-    }
-
-    /// Everything that has properties of its own.
-    pub fn configured(&self) -> impl ExactSizeIterator<Item = &Resource> {
-        self.configs.keys()
     }
 
     /// All registered brokers, sorted by id.

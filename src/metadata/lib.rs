@@ -27,14 +27,18 @@ mod apply;
 pub mod configs;
 pub mod controller;
 mod delta;
+mod describe;
 mod image;
 pub mod names;
 mod placement;
+mod quotas;
 mod record;
 
 pub use apply::ApplyError;
 pub use controller::{Controller, Decision};
 pub use delta::Delta;
+pub use describe::describe_topic_partitions;
 pub use image::{Broker, BrokerEndpoint, BrokerFeature, Image, Partition, Resource, Topic};
 pub use placement::Placement;
+pub use quotas::check_quota_filter;
 pub use record::{Record, RecordError};

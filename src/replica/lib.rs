@@ -25,6 +25,7 @@
 //!
 //! Start reading at [`Replica`], then [`EpochCache`] and [`Producers`].
 
+mod delete_records;
 mod epoch_cache;
 mod events;
 mod parked;

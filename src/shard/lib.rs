@@ -37,6 +37,7 @@ mod partition;
 mod peer;
 mod producer_ids;
 mod producers;
+mod question;
 mod service;
 mod shard;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ClusterView, ControlHandle, PartitionToOpen, ShardCommand, StoppedPartition,
+    ClusterView, ControlHandle, PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
@@ -171,9 +171,12 @@ async fn run(setup: ShardSetup, engine: Engine) {
                 view,
                 open,
                 delete,
+                reconfigured,
                 done,
             } => {
-                let _ = done.send(life.apply(view, open, delete).await);
+                let failures = life.apply(view, open, delete).await;
+                life.reconfigure(&reconfigured);
+                let _ = done.send(failures);
             }
             ShardCommand::Scrape { reply } => {
                 let _ = reply.send(life.scrape());
@@ -234,6 +237,9 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
             });
         }
         PeerRequest::Group(request) => shard.coordinators.ask(*request),
+        PeerRequest::Questions { asks, reply } => {
+            let _ = reply.send(shard.ask_here(asks));
+        }
         PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, &partitions),
         PeerRequest::ListOffsets { asks, reply } => {
             let shard = Rc::clone(shard);
@@ -296,6 +302,19 @@ impl Lifecycle {
         self.shard.metrics.borrow_mut().counters.partitions_led =
             self.shard.partition_count() as u64;
         failures
+    }
+
+    /// Lets partitions that are open obey the settings of the current view.
+    fn reconfigure(&self, reconfigured: &Reconfigured) {
+        for partition in self.shard.partitions() {
+            let topic = partition.id().topic;
+            if !reconfigured.concerns(topic) {
+                continue;
+            }
+            if let Some(config) = self.shard.topic_config(topic) {
+                partition.reconfigure(&config, log_options(&config, &self.log_options));
+            }
+        }
     }
 
     fn scrape(&self) -> CoreMetrics {

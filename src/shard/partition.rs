@@ -3,6 +3,8 @@
 //! Requests become events of [`Replica`]; its effects become appends, answers and wakes here; the
 //! log's completions come back as events. Nothing in this file decides a rule of Kafka.
 
+mod admin;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;

@@ -15,6 +15,7 @@ use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
 use crate::append_group::Appended;
 use crate::coordinator::GroupAsk;
+use crate::question::{PartitionAnswer, PartitionAsk};
 
 /// One validated batch on its way to the owner of its partition.
 pub(crate) struct AppendAsk {
@@ -167,6 +168,13 @@ pub(crate) enum PeerRequest {
         id: ParkId,
         /// The partitions it named.
         partitions: Vec<TopicPartition>,
+    },
+    /// Answer questions about partitions.
+    Questions {
+        /// The questions.
+        asks: Vec<PartitionAsk>,
+        /// Gets every answer at once.
+        reply: oneshot::Sender<Vec<PartitionAnswer>>,
     },
     /// Find offsets.
     ListOffsets {

@@ -147,10 +147,35 @@ impl Shard {
             ApiKey::ApiVersions => self.reply(call, body, api::api_versions::answer),
             ApiKey::CreateTopics => self.reply(call, body, api::create_topics::answer),
             ApiKey::DeleteTopics => self.reply(call, body, api::delete_topics::answer),
+            ApiKey::DeleteRecords => self.reply(call, body, api::delete_records::answer),
             ApiKey::InitProducerId => self.reply(call, body, api::init_producer_id::answer),
+            ApiKey::OffsetForLeaderEpoch => {
+                self.reply(call, body, api::offset_for_leader_epoch::answer)
+            }
+            ApiKey::DescribeAcls => self.reply(call, body, api::acls::describe),
+            ApiKey::CreateAcls => self.reply(call, body, api::acls::create),
+            ApiKey::DeleteAcls => self.reply(call, body, api::acls::delete),
             ApiKey::DescribeConfigs => self.reply(call, body, api::describe_configs::answer),
+            ApiKey::AlterConfigs => self.reply(call, body, api::alter_configs::answer),
+            ApiKey::DescribeLogDirs => self.reply(call, body, api::describe_log_dirs::answer),
             ApiKey::SaslAuthenticate => self.reply(call, body, api::sasl::authenticate),
+            ApiKey::CreatePartitions => self.reply(call, body, api::create_partitions::answer),
+            ApiKey::IncrementalAlterConfigs => {
+                self.reply(call, body, api::incremental_alter_configs::answer)
+            }
+            ApiKey::ListPartitionReassignments => {
+                self.reply(call, body, api::list_partition_reassignments::answer)
+            }
+            ApiKey::DescribeClientQuotas => {
+                self.reply(call, body, api::describe_client_quotas::answer)
+            }
             ApiKey::DescribeCluster => self.reply(call, body, api::describe_cluster::answer),
+            ApiKey::ListConfigResources => {
+                self.reply(call, body, api::list_config_resources::answer)
+            }
+            ApiKey::DescribeTopicPartitions => {
+                self.reply(call, body, api::describe_topic_partitions::answer)
+            }
             // `served` has refused every key that has no arm above.
             key => Ok(close(
                 CloseReason::BadRequest,

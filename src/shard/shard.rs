@@ -183,6 +183,11 @@ impl Shard {
             .collect()
     }
 
+    /// All partitions that this shard leads.
+    pub(crate) fn partitions(&self) -> Vec<Rc<Partition>> {
+        self.partitions.borrow().values().cloned().collect()
+    }
+
     pub(crate) fn partition_count(&self) -> usize {
         self.partitions.borrow().len()
     }

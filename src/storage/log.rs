@@ -334,6 +334,20 @@ impl Log {
         self.inner.state.borrow().segments.len()
     }
 
+    /// Serves nothing below `start` from now on; lower than before: ignored. The segments stay, and so
+    /// does nothing of this on the disk: the log start checkpoint is its caller's business.
+    ///
+    /// # Panics
+    /// When `start` lies above the written end.
+    pub fn raise_start(&self, start: Offset) {
+        let mut state = self.inner.state.borrow_mut();
+        assert!(
+            start <= state.written_end,
+            "a log starts at or before its end"
+        );
+        state.start = state.start.max(start);
+    }
+
     /// Obeys other properties from the next append on.
     pub fn set_options(&self, options: LogOptions) {
         self.inner.state.borrow_mut().options = options;

@@ -72,6 +72,13 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Partitions that one CreateTopics request may ask for in sum; above it each topic is refused.
 pub const CREATE_PARTITIONS_MAX: usize = 10_000;
 
+/// Partitions that one DescribeTopicPartitions answer tells (Kafka's default of
+/// `max.request.partition.size.limit`). The rest comes by its cursor.
+pub const DESCRIBED_PARTITIONS_MAX: usize = 2_000;
+
+/// Bytes of one setting's value that AlterConfigs takes; a longer one is refused.
+pub const CONFIG_VALUE_BYTES_MAX: usize = 64 * 1024;
+
 /// Output of decompressing one batch, in bytes. A larger one is refused.
 pub const DECOMPRESSED_BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
 

@@ -199,7 +199,6 @@ impl Controller<'_> {
         }
     }
 
-    /// Partitions over the live brokers, one after the other from a random first one.
     fn spread(&mut self, topic: &CreatableTopic) -> Result<Vec<Brokers>, TopicRefusal> {
         let replicas = match i32::from(topic.replication_factor) {
             DEFAULT => i32::from(self.config.default_replication_factor()),
@@ -218,8 +217,18 @@ impl Controller<'_> {
                 return Err(TopicRefusal::new(ErrorCode::InvalidPartitions, text));
             }
         };
-        let live = self.live_brokers();
         let replicas = usize::try_from(replicas).unwrap_or(usize::MAX);
+        self.place(usize::try_from(count).unwrap_or(0), replicas)
+    }
+
+    /// Replicas for `count` partitions over the live brokers, one after the other from a random first
+    /// one.
+    pub(super) fn place(
+        &mut self,
+        count: usize,
+        replicas: usize,
+    ) -> Result<Vec<Brokers>, TopicRefusal> {
+        let live = self.live_brokers();
         if replicas > live.len() {
             let text = format!(
                 "Unable to replicate the partition {replicas} time(s): The target replication \
@@ -229,7 +238,6 @@ impl Controller<'_> {
             return Err(TopicRefusal::new(ErrorCode::InvalidReplicationFactor, text));
         }
         let first = usize::from((self.draw)()[0]);
-        let count = usize::try_from(count).unwrap_or(0);
         let one = |partition: usize| -> Brokers {
             (0..replicas)
                 .map(|r| live[(first + partition + r) % live.len()])
@@ -275,7 +283,7 @@ impl Controller<'_> {
         Ok(by_index.into_values().collect())
     }
 
-    fn check_assignment(
+    pub(super) fn check_assignment(
         &self,
         assignment: &CreatableReplicaAssignment,
         replicas: usize,
@@ -341,26 +349,36 @@ impl Controller<'_> {
             };
             records.push(record.into());
         }
-        let live = self.live_brokers();
         for (index, replicas) in (0..).zip(&planned.partitions) {
-            let in_sync: Vec<BrokerId> = replicas
-                .iter()
-                .copied()
-                .filter(|id| live.contains(id))
-                .collect();
-            let record = PartitionRecord {
-                partition_id: index,
-                topic_id: planned.id,
-                replicas: replicas.iter().map(|id| id.0).collect(),
-                isr: in_sync.iter().map(|id| id.0).collect(),
-                leader: in_sync.first().map_or(-1, |id| id.0),
-                leader_epoch: 0,
-                partition_epoch: 0,
-                directories: replicas.iter().map(|id| self.directory_of(*id)).collect(),
-                ..PartitionRecord::default()
-            };
-            records.push(record.into());
+            records.push(self.partition_record(planned.id, index, replicas));
         }
+    }
+
+    /// A new partition on these brokers, those that live in sync, led by the first of them.
+    pub(super) fn partition_record(
+        &self,
+        topic_id: TopicId,
+        partition_id: i32,
+        replicas: &[BrokerId],
+    ) -> Record {
+        let live = self.live_brokers();
+        let in_sync: Vec<i32> = replicas
+            .iter()
+            .filter(|id| live.contains(id))
+            .map(|id| id.0)
+            .collect();
+        PartitionRecord {
+            partition_id,
+            topic_id,
+            replicas: replicas.iter().map(|id| id.0).collect(),
+            leader: in_sync.first().copied().unwrap_or(-1),
+            isr: in_sync,
+            leader_epoch: 0,
+            partition_epoch: 0,
+            directories: replicas.iter().map(|id| self.directory_of(*id)).collect(),
+            ..PartitionRecord::default()
+        }
+        .into()
     }
 
     /// The broker's log directory when it has just one; else the zero id, "not assigned yet".

@@ -15,7 +15,7 @@ pub use data::{read_at, read_cached, sync_data, write_at};
 pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
 pub use namespace::{
-    DirEntry, FileMeta, allocate, create_dir, create_dir_all, exists, len, list_dir, metadata,
-    open, read_file, remove_dir_all, rename, sync_all, sync_dir, truncate, unlink,
+    DirEntry, FileMeta, Space, allocate, create_dir, create_dir_all, exists, len, list_dir,
+    metadata, open, read_file, remove_dir_all, rename, space, sync_all, sync_dir, truncate, unlink,
     write_file_atomically,
 };

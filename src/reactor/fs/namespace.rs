@@ -48,6 +48,15 @@ impl FileMeta {
     }
 }
 
+/// Room of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it, in bytes.
+    pub total_bytes: u64,
+    /// What this process may still use, in bytes.
+    pub usable_bytes: u64,
+}
+
 async fn run<T, F>(pool: &Pool, operation: &'static str, path: &Path, work: F) -> io::Result<T>
 where
     T: Send + 'static,
@@ -161,6 +170,22 @@ pub async fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
 pub async fn metadata(path: &Path) -> io::Result<FileMeta> {
     run(&NAMESPACE, "stat", path, |path| {
         fs::metadata(path).map(|meta| FileMeta::of(&meta))
+    })
+    .await
+}
+
+/// Room of the file system that holds `path`.
+///
+/// # Errors
+/// The kernel's.
+pub async fn space(path: &Path) -> io::Result<Space> {
+    run(&NAMESPACE, "statvfs", path, |path| {
+        let found = nix::sys::statvfs::statvfs(path).map_err(io::Error::from)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+        Ok(Space {
+            total_bytes: bytes(found.blocks()),
+            usable_bytes: bytes(found.blocks_available()),
+        })
     })
     .await
 }

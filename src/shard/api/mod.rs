@@ -4,25 +4,36 @@
 //! builds the typed answer. [`API_TABLE`] is what ApiVersions advertises, and nothing outside it is
 //! answered.
 
+pub(crate) mod acls;
+pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
+pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
+pub(crate) mod delete_records;
 pub(crate) mod delete_topics;
+pub(crate) mod describe_client_quotas;
 pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
+pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod heartbeat;
+pub(crate) mod incremental_alter_configs;
 pub(crate) mod init_producer_id;
 pub(crate) mod join_group;
 pub(crate) mod leave_group;
+pub(crate) mod list_config_resources;
 pub(crate) mod list_groups;
 pub(crate) mod list_offsets;
+pub(crate) mod list_partition_reassignments;
 pub(crate) mod metadata;
 pub(crate) mod offset_commit;
 pub(crate) mod offset_delete;
 pub(crate) mod offset_fetch;
+pub(crate) mod offset_for_leader_epoch;
 mod operations;
 pub(crate) mod produce;
 pub(crate) mod sasl;
@@ -78,12 +89,25 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::ApiVersions, 0, 4),
     range(ApiKey::CreateTopics, 2, 7),
     range(ApiKey::DeleteTopics, 1, 6),
+    range(ApiKey::DeleteRecords, 0, 2),
     range(ApiKey::InitProducerId, 0, 5),
+    range(ApiKey::OffsetForLeaderEpoch, 2, 4),
+    range(ApiKey::DescribeAcls, 1, 3),
+    range(ApiKey::CreateAcls, 1, 3),
+    range(ApiKey::DeleteAcls, 1, 3),
     range(ApiKey::DescribeConfigs, 1, 4),
+    range(ApiKey::AlterConfigs, 0, 2),
+    range(ApiKey::DescribeLogDirs, 1, 5),
     range(ApiKey::SaslAuthenticate, 0, 2),
+    range(ApiKey::CreatePartitions, 0, 3),
     range(ApiKey::DeleteGroups, 0, 2),
+    range(ApiKey::IncrementalAlterConfigs, 0, 1),
+    range(ApiKey::ListPartitionReassignments, 0, 0),
     range(ApiKey::OffsetDelete, 0, 0),
+    range(ApiKey::DescribeClientQuotas, 0, 1),
     range(ApiKey::DescribeCluster, 0, 2),
+    range(ApiKey::ListConfigResources, 0, 1),
+    range(ApiKey::DescribeTopicPartitions, 0, 0),
 ];
 
 /// The row of `key`, if the broker serves that API.

@@ -1,0 +1,38 @@
+//! AlterConfigs: the controller decides.
+
+use std::rc::Rc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
+use thalweg_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
+
+use super::STOPPING;
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// Answers when the settings are durable and every shard obeys them.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    call: Call,
+    request: AlterConfigsRequest,
+) -> AlterConfigsResponse {
+    let refused = request
+        .resources
+        .iter()
+        .map(|r| AlterConfigsResourceResponse {
+            error_code: ErrorCode::NotController.code(),
+            error_message: Some(STOPPING.to_owned()),
+            resource_type: r.resource_type,
+            resource_name: r.resource_name.clone(),
+        });
+    let responses = refused.collect();
+    let answered = shard.control.alter_configs(request).await;
+    let response = answered.unwrap_or(AlterConfigsResponse {
+        responses,
+        ..Default::default()
+    });
+    for row in &response.responses {
+        shard.count_error(call.key, row.error_code);
+    }
+    response
+}

@@ -1,0 +1,118 @@
+//! DescribeLogDirs: what the log directory holds (KIP-113, KIP-827).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use thalweg_control::ClusterView;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use thalweg_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
+use thalweg_reactor::fs;
+use thalweg_types::{PartitionIndex, TopicPartition};
+
+use crate::question::{Answer, PartitionAnswer, PartitionAsk, Question};
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// Answers when every owner has. A partition that is not there, or can not be opened, is left out.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    _: Call,
+    request: DescribeLogDirsRequest,
+) -> DescribeLogDirsResponse {
+    let view = shard.view();
+    let wanted = wanted(&view, &request);
+    let mut asks = Vec::new();
+    for (slot, (_, id)) in wanted.iter().enumerate() {
+        if let Some(owner) = view.owner(*id) {
+            let question = Question::Size;
+            asks.push((
+                owner,
+                PartitionAsk {
+                    slot,
+                    id: *id,
+                    question,
+                },
+            ));
+        }
+    }
+    let mut answers = shard.ask_owners(asks).await;
+    answers.sort_unstable_by_key(|answer| answer.slot);
+    let mut topics: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
+    for PartitionAnswer { slot, result } in answers {
+        let Ok(Answer::Size(bytes)) = result else {
+            continue;
+        };
+        let (name, id) = wanted[slot];
+        topics
+            .entry(name)
+            .or_default()
+            .push(DescribeLogDirsPartition {
+                partition_index: id.partition.0,
+                partition_size: i64::try_from(bytes).unwrap_or(i64::MAX),
+                // The leader's log does not lag behind itself.
+                offset_lag: 0,
+                is_future_key: false,
+            });
+    }
+    let topic = |(name, partitions): (&str, Vec<_>)| DescribeLogDirsTopic {
+        name: name.to_owned(),
+        partitions,
+    };
+    let mut result = DescribeLogDirsResult {
+        error_code: ErrorCode::None.code(),
+        log_dir: absolute(&shard),
+        topics: topics.into_iter().map(topic).collect(),
+        ..Default::default()
+    };
+    // Without the numbers the answer says "not known".
+    if let Ok(space) = fs::space(&shard.data_dir).await {
+        result.total_bytes = i64::try_from(space.total_bytes).unwrap_or(i64::MAX);
+        result.usable_bytes = i64::try_from(space.usable_bytes).unwrap_or(i64::MAX);
+    }
+    DescribeLogDirsResponse {
+        results: vec![result],
+        ..Default::default()
+    }
+}
+
+/// Each partition that the request names and that exists, once; null names all.
+fn wanted<'v>(
+    view: &'v ClusterView,
+    request: &DescribeLogDirsRequest,
+) -> Vec<(&'v str, TopicPartition)> {
+    let mut wanted = BTreeSet::new();
+    match &request.topics {
+        None => {
+            for topic in view.image.topics() {
+                for index in topic.partitions.keys() {
+                    let id = TopicPartition {
+                        topic: topic.id,
+                        partition: *index,
+                    };
+                    wanted.insert((&*topic.name, id.partition, id.topic));
+                }
+            }
+        }
+        Some(topics) => {
+            for named in topics {
+                let Some(topic) = view.image.topic(&named.topic) else {
+                    continue;
+                };
+                for index in &named.partitions {
+                    wanted.insert((&*topic.name, PartitionIndex(*index), topic.id));
+                }
+            }
+        }
+    }
+    let id = |(name, partition, topic)| (name, TopicPartition { topic, partition });
+    wanted.into_iter().map(id).collect()
+}
+
+fn absolute(shard: &Shard) -> String {
+    let path = std::path::absolute(&shard.data_dir);
+    let path = path.as_deref().unwrap_or(&shard.data_dir);
+    path.to_string_lossy().into_owned()
+}

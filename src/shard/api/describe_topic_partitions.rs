@@ -1,0 +1,19 @@
+//! DescribeTopicPartitions: topics page by page (KIP-966).
+
+use std::rc::Rc;
+
+use thalweg_metadata::describe_topic_partitions;
+use thalweg_protocol::messages::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
+
+use super::operations;
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// Answers from the shard's view.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    _: Call,
+    request: DescribeTopicPartitionsRequest,
+) -> DescribeTopicPartitionsResponse {
+    describe_topic_partitions(&shard.view().image, &request, operations::TOPIC_ALL)
+}

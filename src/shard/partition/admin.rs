@@ -1,0 +1,54 @@
+//! What administrators and their tools ask of a partition. Every question is answered at once.
+
+use thalweg_config::TopicConfig;
+use thalweg_protocol::ErrorCode;
+use thalweg_replica::Refused;
+use thalweg_storage::LogOptions;
+use thalweg_types::Offset;
+
+use super::Partition;
+use crate::question::{Answer, Question};
+
+impl Partition {
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// Kafka's code for the partition's part of the answer.
+    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, ErrorCode> {
+        match question {
+            Question::EpochEnd { current, asked } => {
+                let found = self.replica.borrow().on_epoch_end(*current, *asked);
+                found.map(Answer::EpochEnd).map_err(Refused::code)
+            }
+            Question::Size => Ok(Answer::Size(self.log.size_bytes())),
+            Question::DeleteRecords { before } => {
+                self.delete_records(*before).map(Answer::LogStart)
+            }
+        }
+    }
+
+    /// From here on the log begins later. It is for the asker to make that durable before it answers
+    /// its client.
+    fn delete_records(&self, before: Offset) -> Result<Offset, ErrorCode> {
+        let mut effects = Vec::new();
+        let start = {
+            let mut replica = self.replica.borrow_mut();
+            let start = replica.on_delete_records(before).map_err(Refused::code)?;
+            self.log.raise_start(start);
+            replica.on_log_start(start, &mut effects);
+            start
+        };
+        self.carry_out(effects);
+        Ok(start)
+    }
+
+    /// Obeys other settings of its topic from now on. What is in the log stays as it is (RP-107).
+    pub(crate) fn reconfigure(&self, config: &TopicConfig, options: LogOptions) {
+        self.log.set_options(options);
+        let mut effects = Vec::new();
+        self.replica
+            .borrow_mut()
+            .on_min_in_sync(config.min_insync_replicas(), &mut effects);
+        self.carry_out(effects);
+    }
+}
