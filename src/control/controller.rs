@@ -235,7 +235,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Serves requests until every sender is gone, then closes the metadata log.
+    /// Serves requests until it is told to stop, then closes the metadata log.
     ///
     /// # Errors
     /// The error of closing the log.
@@ -245,6 +245,7 @@ impl Controller {
     ) -> Result<Ended, MetadataLogError> {
         while let Some(request) = requests.recv().await {
             match request {
+                ControlRequest::Stop => break,
                 ControlRequest::CreateTopics { request, reply } => {
                     let _ = reply.send(self.create_topics(&request).await);
                 }

@@ -23,6 +23,8 @@ pub type AutoCreated = (String, Result<TopicId, TopicRefusal>);
 /// A change of metadata that a client asked for. Each is answered once, after it is durable and
 /// every shard has applied it.
 pub enum ControlRequest {
+    /// Nothing more will be asked: close the metadata log.
+    Stop,
     /// CreateTopics.
     CreateTopics {
         /// As the client sent it.
@@ -200,6 +202,12 @@ impl ControlHandle {
     #[must_use]
     pub fn new(requests: mailbox::Sender<ControlRequest>) -> Self {
         Self { requests }
+    }
+
+    /// Ends the controller, once the shards have stopped.
+    pub async fn stop(&self) {
+        // Refused only when it has ended already.
+        let _ = self.requests.send(ControlRequest::Stop).await;
     }
 
     /// Creates topics. `None` means that the broker is stopping.

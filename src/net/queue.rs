@@ -42,6 +42,12 @@ impl ResponseQueue {
         self.ready_bytes
     }
 
+    /// Takes out what nobody will be sent any more. An answer may hold its connection, which holds
+    /// this queue: dropped where it lies, neither would ever be freed.
+    pub(crate) fn abandon(&mut self) -> impl Drop + use<> {
+        std::mem::take(&mut self.slots)
+    }
+
     pub(crate) fn push(&mut self, answer: Pin<Box<Answer>>) {
         self.slots.push_back(Slot::Waiting(answer));
     }

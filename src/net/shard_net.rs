@@ -206,6 +206,9 @@ pub(crate) struct Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        // Dropped after the queue is free again: an answer's end may look at its connection.
+        let abandoned = self.conn.queue.borrow_mut().abandon();
+        drop(abandoned);
         let empty = {
             let mut open = self.net.open.borrow_mut();
             open.remove(&self.conn.id());

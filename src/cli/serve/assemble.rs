@@ -41,6 +41,7 @@ struct Assembly {
 /// A broker whose logs are open.
 struct Opened {
     shards: Shards,
+    control: ControlHandle,
     controller: oneshot::Receiver<Result<Ended, MetadataLogError>>,
 }
 
@@ -101,14 +102,13 @@ impl Assembly {
         let (log, records) =
             MetadataLog::open(dir.path(), dir.opening(&MetadataLog::partition())).await?;
         let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
-        // The shards hold the only handles: the controller ends when they have ended.
         let control = ControlHandle::new(requests);
         let shards = Shards::start(
             &self.layout,
             &self.config,
             &dir,
             &self.endpoint,
-            control,
+            control.clone(),
             inboxes,
         )?;
         let controller = Controller::start(ControllerSetup {
@@ -129,6 +129,7 @@ impl Assembly {
         });
         Ok(Opened {
             shards,
+            control,
             controller: ended,
         })
     }
@@ -143,6 +144,7 @@ impl Assembly {
     ) -> anyhow::Result<()> {
         let Opened {
             mut shards,
+            control,
             controller,
         } = opened;
         let address = listener.local_addr()?;
@@ -159,6 +161,7 @@ impl Assembly {
         self.readiness.mark_stopping();
         accepting.abort();
         let stopped = shards.stop(&self.commands).await;
+        control.stop().await;
         match controller.await {
             Some(Ok(ended)) => directory::close(ended, stopped).await,
             Some(Err(error)) => Err(anyhow!(error).context("closing the metadata log")),

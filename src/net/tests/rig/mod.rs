@@ -74,7 +74,7 @@ fn echo(body: &[u8]) -> Reply {
 impl Service for Script {
     async fn dispatch(
         self: &Rc<Self>,
-        _conn: &Rc<ConnState>,
+        conn: &Rc<ConnState>,
         body: BytesMut,
         permit: MemoryPermit,
     ) -> Verdict {
@@ -91,8 +91,10 @@ impl Service for Script {
                     .insert(body.to_vec(), Rc::clone(&gate));
                 self.parked.notify();
                 let guard = NotifyOnDrop(self.dropped.clone());
+                // As handlers do that ask who the client is.
+                let conn = Rc::clone(conn);
                 Verdict::Answer(Box::pin(async move {
-                    let _hold = (guard, permit);
+                    let _hold = (guard, permit, conn);
                     poll_fn(|cx| {
                         *gate.waker.borrow_mut() = Some(cx.waker().clone());
                         if gate.open.get() {
