@@ -45,6 +45,9 @@ mod subscription;
 mod timers;
 mod turn;
 
+#[cfg(test)]
+mod machine_tests;
+
 pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Token, WriteId};
 pub use coordinator::{Coordinator, Draw};
 pub use offsets::Committed;

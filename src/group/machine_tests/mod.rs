@@ -1,0 +1,7 @@
+//! The machine without a shell: text scenarios, random sequences against a plain model, records.
+
+mod random;
+mod records;
+mod scenarios;
+mod script;
+mod world;

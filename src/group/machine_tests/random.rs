@@ -1,0 +1,374 @@
+//! Random sequences of requests, time, failures and restarts, against a plain model of what clients
+//! may rely on. A failure names its seed.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use thalweg_protocol::messages::leave_group_request::MemberIdentity;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use thalweg_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use thalweg_protocol::messages::{
+    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, OffsetCommitRequest,
+    SyncGroupRequest, SyncGroupResponse,
+};
+
+use super::world::World;
+use crate::{Answer, Ask, Caller, Settings, Token};
+
+const SEEDS: u64 = 300;
+const STEPS: usize = 400;
+const CLIENTS: usize = 5;
+const PARTITIONS: i32 = 3;
+
+/// A small generator, so that a seed is all there is to know.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// What one client believes.
+#[derive(Clone, Default)]
+struct Client {
+    member: String,
+    generation: i32,
+    /// Members to share out among, when it leads.
+    led: Vec<String>,
+    is_waiting: bool,
+}
+
+/// What was asked under a token.
+enum Asked {
+    Join(usize),
+    Sync(usize),
+    Commit { partition: i32, offset: i64 },
+    Other,
+}
+
+#[derive(Default)]
+struct Model {
+    /// Highest offset answered as committed, per partition, since nothing older may be seen.
+    committed: BTreeMap<i32, i64>,
+    /// Highest generation that a member was told.
+    generation: i32,
+    /// Leader of each generation.
+    leaders: BTreeMap<i32, String>,
+    /// Share that the leader gave, by generation and member.
+    shares: BTreeMap<(i32, String), Bytes>,
+    next_offset: i64,
+}
+
+struct Run {
+    dice: Dice,
+    world: World,
+    asked: Vec<Asked>,
+    clients: Vec<Client>,
+    model: Model,
+}
+
+#[test]
+fn random_sequences_keep_what_clients_rely_on() {
+    for seed in 1..=SEEDS {
+        let run = std::panic::AssertUnwindSafe(|| sequence(seed));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn sequence(seed: u64) {
+    let settings = Settings {
+        initial_rebalance_delay_ms: seed % 3 * 1_000,
+        group_size_max: 4,
+        ..Settings::default()
+    };
+    let mut run = Run {
+        dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        world: World::new(settings),
+        asked: Vec::new(),
+        clients: vec![Client::default(); CLIENTS],
+        model: Model::default(),
+    };
+    for _ in 0..STEPS {
+        run.step();
+        run.look();
+    }
+    // Whoever is still waiting is answered once time has passed and writes have ended.
+    for _ in 0..10 {
+        while !run.world.writes.is_empty() {
+            run.world.commit_write();
+        }
+        run.world.pass_to(run.world.now + 400_000);
+        run.look();
+    }
+    assert!(run.world.open.is_empty(), "somebody waits for ever");
+    run.check_replay();
+}
+
+impl Run {
+    fn step(&mut self) {
+        let client = self.dice.below(CLIENTS as u64) as usize;
+        match self.dice.below(100) {
+            0..=29 => self.join(client),
+            30..=44 => self.sync(client),
+            45..=54 => self.heartbeat(client),
+            55..=58 => self.leave(client),
+            59..=72 => self.commit(client),
+            73..=87 if !self.world.writes.is_empty() => self.world.commit_write(),
+            88 => self.world.fail_writes(ErrorCode::KafkaStorageError),
+            89 if self.dice.below(4) == 0 => {
+                self.world.restart();
+                // A generation that was not shared out yet is not in the log; it is given again.
+                self.model.generation = 0;
+                self.model.leaders.clear();
+                for client in &mut self.clients {
+                    client.is_waiting = false;
+                }
+            }
+            _ => {
+                let ms = [1, 50, 900, 4_000, 11_000][self.dice.below(5) as usize];
+                self.world.pass_to(self.world.now + ms);
+            }
+        }
+    }
+
+    fn ask(&mut self, client: usize, ask: Ask, asked: Asked) {
+        let caller = Caller {
+            client_id: format!("c{client}"),
+            client_host: String::new(),
+            version: if client == 0 { 3 } else { 9 },
+        };
+        let token = Token(self.asked.len() as u64);
+        self.asked.push(asked);
+        self.world.ask(&caller, ask, token);
+    }
+
+    fn join(&mut self, client: usize) {
+        if self.clients[client].is_waiting && self.dice.below(8) != 0 {
+            return;
+        }
+        let mut protocols = [("range", self.dice.below(2)), ("sticky", 0)];
+        if self.dice.below(2) == 0 {
+            protocols.reverse();
+        }
+        let protocols = protocols.iter().map(|(name, n)| JoinGroupRequestProtocol {
+            name: (*name).to_owned(),
+            metadata: Bytes::from(format!("{client}-{n}")),
+        });
+        let request = JoinGroupRequest {
+            group_id: "g".to_owned(),
+            session_timeout_ms: 10_000,
+            rebalance_timeout_ms: 30_000,
+            member_id: self.clients[client].member.clone(),
+            protocol_type: "consumer".to_owned(),
+            protocols: protocols.collect(),
+            ..Default::default()
+        };
+        self.clients[client].is_waiting = true;
+        self.ask(client, Ask::Join(request), Asked::Join(client));
+    }
+
+    fn sync(&mut self, client: usize) {
+        let known = self.clients[client].clone();
+        if known.is_waiting {
+            return;
+        }
+        let mut assignments = Vec::new();
+        for (nth, member) in known.led.iter().enumerate() {
+            let share = Bytes::from(format!("{}/{nth}/{}", known.generation, self.dice.below(9)));
+            assignments.push(SyncGroupRequestAssignment {
+                member_id: member.clone(),
+                assignment: share,
+            });
+        }
+        let request = SyncGroupRequest {
+            group_id: "g".to_owned(),
+            generation_id: known.generation,
+            member_id: known.member.clone(),
+            assignments: assignments.clone(),
+            ..Default::default()
+        };
+        let writes = self.world.written.len();
+        self.clients[client].is_waiting = true;
+        self.ask(client, Ask::Sync(request), Asked::Sync(client));
+        // The first distribution of a generation that is written is the one that counts.
+        if self.world.written.len() > writes {
+            for given in assignments {
+                let key = (known.generation, given.member_id);
+                self.model.shares.insert(key, given.assignment);
+            }
+        }
+    }
+
+    fn heartbeat(&mut self, client: usize) {
+        let known = self.clients[client].clone();
+        let request = HeartbeatRequest {
+            group_id: "g".to_owned(),
+            generation_id: known.generation,
+            member_id: known.member,
+            ..Default::default()
+        };
+        self.ask(client, Ask::Heartbeat(request), Asked::Other);
+    }
+
+    fn leave(&mut self, client: usize) {
+        let request = LeaveGroupRequest {
+            group_id: "g".to_owned(),
+            members: vec![MemberIdentity {
+                member_id: self.clients[client].member.clone(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        self.ask(client, Ask::Leave(request), Asked::Other);
+    }
+
+    fn commit(&mut self, client: usize) {
+        let known = self.clients[client].clone();
+        let partition = self.dice.below(PARTITIONS as u64) as i32;
+        self.model.next_offset += 1;
+        let offset = self.model.next_offset;
+        let is_simple = self.dice.below(4) == 0;
+        let request = OffsetCommitRequest {
+            group_id: "g".to_owned(),
+            generation_id_or_member_epoch: if is_simple { -1 } else { known.generation },
+            member_id: if is_simple {
+                String::new()
+            } else {
+                known.member
+            },
+            retention_time_ms: -1,
+            topics: vec![OffsetCommitRequestTopic {
+                name: "t".to_owned(),
+                partitions: vec![OffsetCommitRequestPartition {
+                    partition_index: partition,
+                    committed_offset: offset,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let asked = Asked::Commit { partition, offset };
+        self.ask(client, Ask::Commit(request), asked);
+    }
+
+    fn look(&mut self) {
+        for (token, answer) in std::mem::take(&mut self.world.answers) {
+            match (&self.asked[token.0 as usize], answer) {
+                (Asked::Join(client), Answer::Join(answer)) => self.joined(*client, &answer),
+                (Asked::Sync(client), Answer::Sync(answer)) => self.synced(*client, &answer),
+                (Asked::Commit { partition, offset }, Answer::Commit(answer)) => {
+                    if answer.topics[0].partitions[0].error_code == 0 {
+                        self.model.committed.insert(*partition, *offset);
+                    }
+                }
+                (Asked::Other, Answer::Heartbeat(_) | Answer::Leave(_)) => {}
+                (_, answer) => panic!("not what was asked: {answer:?}"),
+            }
+        }
+        for (partition, offset) in fetched(&mut self.world) {
+            // Offsets only grow here, so one that is smaller would be an older one.
+            let known = self.model.committed.get(&partition).copied();
+            assert_eq!(known, Some(offset), "partition {partition}");
+        }
+        for partition in self.model.committed.keys() {
+            let found = fetched(&mut self.world);
+            assert!(
+                found.contains_key(partition),
+                "partition {partition} is lost"
+            );
+        }
+    }
+
+    fn joined(&mut self, client: usize, answer: &JoinGroupResponse) {
+        let known = &mut self.clients[client];
+        known.is_waiting = false;
+        let code = ErrorCode::from_code(answer.error_code).expect("a code");
+        match code {
+            ErrorCode::None => {}
+            ErrorCode::MemberIdRequired => {
+                known.member.clone_from(&answer.member_id);
+                return;
+            }
+            ErrorCode::UnknownMemberId => {
+                known.member.clear();
+                return;
+            }
+            ErrorCode::GroupMaxSizeReached | ErrorCode::RebalanceInProgress => return,
+            other => panic!("join: {other:?}"),
+        }
+        known.member.clone_from(&answer.member_id);
+        known.generation = answer.generation_id;
+        known.led = answer.members.iter().map(|m| m.member_id.clone()).collect();
+        let model = &mut self.model;
+        assert!(answer.generation_id >= model.generation, "generations grow");
+        model.generation = answer.generation_id;
+        let leader = model
+            .leaders
+            .entry(answer.generation_id)
+            .or_insert_with(|| answer.leader.clone());
+        assert_eq!(*leader, answer.leader, "one leader per generation");
+        let leads = answer.leader == answer.member_id;
+        assert_eq!(
+            leads,
+            !answer.members.is_empty(),
+            "who leads gets the members"
+        );
+        assert!(answer.members.len() <= 4, "the group is bounded");
+        assert!(answer.protocol_name.is_some());
+    }
+
+    fn synced(&mut self, client: usize, answer: &SyncGroupResponse) {
+        let known = &mut self.clients[client];
+        known.is_waiting = false;
+        if answer.error_code == ErrorCode::UnknownMemberId.code() {
+            known.member.clear();
+        }
+        if answer.error_code == 0 {
+            let key = (known.generation, known.member.clone());
+            let share = self.model.shares.get(&key).cloned().unwrap_or_default();
+            assert_eq!(answer.assignment, share, "the leader's word");
+        }
+    }
+
+    /// Replaying the log gives what was there.
+    fn check_replay(&mut self) {
+        let before = fetched(&mut self.world);
+        self.world.restart();
+        assert_eq!(fetched(&mut self.world), before);
+    }
+}
+
+/// All committed offsets.
+fn fetched(world: &mut World) -> BTreeMap<i32, i64> {
+    let caller = Caller {
+        client_id: String::new(),
+        client_host: String::new(),
+        version: 9,
+    };
+    let ask = Ask::FetchOffsets(OffsetFetchRequestGroup {
+        group_id: "g".to_owned(),
+        topics: None,
+        ..Default::default()
+    });
+    let token = Token(u64::MAX);
+    world.ask(&caller, ask, token);
+    let Some((_, Answer::FetchOffsets(answer))) = world.answers.pop_back() else {
+        panic!("a fetch is answered at once");
+    };
+    let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    rows.map(|row| (row.partition_index, row.committed_offset))
+        .collect()
+}

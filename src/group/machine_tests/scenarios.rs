@@ -1,0 +1,47 @@
+//! `scenarios/*.txt`: commands, and what happens, indented, under each. `UPDATE_SCENARIOS=1` writes
+//! what happens into the files; read the difference.
+
+use super::script::run;
+
+macro_rules! scenarios {
+    ($($name:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+    };
+}
+
+scenarios! {
+    rp_108_commits_are_checked,
+    rp_109_zombies_move_nothing,
+    rp_110_joining_and_its_refusals,
+    rp_114_only_committed_offsets_are_seen,
+    rp_117_groups_in_use_stay,
+    rp_119_sessions_end_by_the_monotonic_clock,
+    a_round_with_late_and_lost_members,
+    bi_36_tables_are_bounded,
+    restart_keeps_generation_and_members,
+    writes_that_fail,
+}
+
+fn check(name: &str) {
+    let path = format!(
+        "{}/machine_tests/scenarios/{name}.txt",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let expected = std::fs::read_to_string(&path).expect("the scenario is there");
+    let happened = run(&expected);
+    if std::env::var_os("UPDATE_SCENARIOS").is_some() {
+        std::fs::write(&path, &happened).expect("the scenario can be written");
+        return;
+    }
+    let differs = happened
+        .lines()
+        .zip(expected.lines())
+        .find(|(happened, expected)| happened != expected);
+    assert!(
+        happened == expected,
+        "{name}: (happened, expected) {differs:?}\n{happened}"
+    );
+}

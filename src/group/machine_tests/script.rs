@@ -1,0 +1,374 @@
+//! The language of scenarios: one command per line, `name key=value ...`. Clients have names; a
+//! member's id is shown as its client's name, and asked for by it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
+use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use thalweg_protocol::messages::leave_group_request::MemberIdentity;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use thalweg_protocol::messages::offset_delete_request::{
+    OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
+};
+use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use thalweg_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
+use thalweg_protocol::messages::{
+    HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
+    OffsetDeleteRequest, SyncGroupRequest,
+};
+
+use super::world::{World, show};
+use crate::{Answer, Ask, Caller, GroupQuery, Settings, Token};
+
+pub(super) struct Script {
+    world: World,
+    /// Client name of each token, and what it asked.
+    asked: Vec<String>,
+    /// Member id of each client.
+    ids: BTreeMap<String, String>,
+    notes: Vec<String>,
+}
+
+type Words<'a> = BTreeMap<&'a str, &'a str>;
+
+/// Runs a scenario and returns it with what happened under each command.
+pub(super) fn run(text: &str) -> String {
+    let mut script = Script {
+        world: World::new(Settings::default()),
+        asked: Vec::new(),
+        ids: BTreeMap::new(),
+        notes: Vec::new(),
+    };
+    let mut out = String::new();
+    for line in text.lines().filter(|line| !line.starts_with("    ")) {
+        out.push_str(line);
+        out.push('\n');
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        script.command(line);
+        for happened in script.happened() {
+            out.push_str(&format!("    {happened}\n"));
+        }
+    }
+    out
+}
+
+impl Script {
+    fn command(&mut self, line: &str) {
+        let mut words = line.split_whitespace();
+        let verb = words.next().unwrap_or_default();
+        let words: Words<'_> = words
+            .map(|word| word.split_once('=').unwrap_or((word, "")))
+            .collect();
+        match verb {
+            "settings" => {
+                let mut settings = Settings::default();
+                let number = |key: &str| words.get(key).and_then(|n| n.parse().ok());
+                settings.group_size_max = number("size").unwrap_or(settings.group_size_max);
+                settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
+                settings.groups_max = number("groups").unwrap_or(settings.groups_max);
+                settings.pending_members_max =
+                    number("pending").unwrap_or(settings.pending_members_max);
+                self.world = World::new(settings);
+                self.ids.clear();
+            }
+            "pass" => {
+                let ms: u64 = first(&words).parse().expect("milliseconds");
+                self.world.pass_to(self.world.now + ms);
+            }
+            "written" if self.world.writes.is_empty() => {
+                self.notes.push("nothing is on its way".into())
+            }
+            "written" => self.world.commit_write(),
+            "failed" => {
+                let wanted = first(&words);
+                let code = ErrorCode::ALL.iter().find(|code| code.name() == wanted);
+                self.world.fail_writes(*code.expect("a code"));
+            }
+            "restart" => self.world.restart(),
+            verb => self.ask(verb, &words),
+        }
+    }
+
+    fn ask(&mut self, verb: &str, words: &Words<'_>) {
+        let client = words.get("by").copied().unwrap_or("admin").to_owned();
+        let group = words.get("group").copied().unwrap_or("g").to_owned();
+        let version: i16 = words.get("version").map_or(9, |v| v.parse().expect("i16"));
+        let generation_id = words.get("gen").map_or(-1, |g| g.parse().expect("i32"));
+        let instance = words.get("instance").map(|id| (*id).to_owned());
+        let member_id = match words.get("member") {
+            Some(id) => (*id).to_owned(),
+            None => self.ids.get(&client).cloned().unwrap_or_default(),
+        };
+        let ask = match verb {
+            "join" => Ask::Join(join(words, group, member_id, instance)),
+            "sync" => Ask::Sync(SyncGroupRequest {
+                group_id: group,
+                generation_id,
+                member_id,
+                group_instance_id: instance,
+                protocol_name: words.get("protocol").map(|p| (*p).to_owned()),
+                assignments: self.shares(words),
+                ..Default::default()
+            }),
+            "heartbeat" => Ask::Heartbeat(HeartbeatRequest {
+                group_id: group,
+                generation_id,
+                member_id,
+                group_instance_id: instance,
+            }),
+            "leave" => Ask::Leave(LeaveGroupRequest {
+                group_id: group,
+                members: vec![MemberIdentity {
+                    member_id,
+                    group_instance_id: instance,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }),
+            "commit" => Ask::Commit(commit(words, group, member_id, generation_id)),
+            "fetch" => Ask::FetchOffsets(OffsetFetchRequestGroup {
+                group_id: group,
+                topics: None,
+                ..Default::default()
+            }),
+            "delete-offset" => Ask::DeleteOffsets(delete_offset(words, group)),
+            "list" => Ask::List(GroupQuery {
+                states: words
+                    .get("state")
+                    .map(|s| (*s).to_owned())
+                    .into_iter()
+                    .collect(),
+                types: words
+                    .get("type")
+                    .map(|t| (*t).to_owned())
+                    .into_iter()
+                    .collect(),
+            }),
+            "describe" => Ask::Describe(group),
+            "delete" => Ask::Delete(group),
+            other => panic!("no command {other}"),
+        };
+        let caller = Caller {
+            client_id: client.clone(),
+            client_host: "/127.0.0.1".to_owned(),
+            version,
+        };
+        let token = Token(self.asked.len() as u64);
+        self.asked.push(client);
+        self.world.ask(&caller, ask, token);
+    }
+
+    fn shares(&self, words: &Words<'_>) -> Vec<SyncGroupRequestAssignment> {
+        let Some(shares) = words.get("shares") else {
+            return Vec::new();
+        };
+        let pairs = shares.split(',').filter_map(|pair| pair.split_once(':'));
+        pairs
+            .map(|(client, share)| SyncGroupRequestAssignment {
+                member_id: self.ids.get(client).cloned().unwrap_or_default(),
+                assignment: Bytes::copy_from_slice(share.as_bytes()),
+            })
+            .collect()
+    }
+
+    /// Lines for what happened since the last command, in order of kind.
+    fn happened(&mut self) -> Vec<String> {
+        let mut lines = std::mem::take(&mut self.notes);
+        for (token, answer) in std::mem::take(&mut self.world.answers) {
+            let client = self.asked[token.0 as usize].clone();
+            if let Answer::Join(joined) = &answer
+                && !joined.member_id.is_empty()
+                && joined.member_id.starts_with(&client)
+            {
+                self.ids.insert(client.clone(), joined.member_id.clone());
+            }
+            lines.push(format!("{client}: {}", self.show(&answer)));
+        }
+        for records in std::mem::take(&mut self.world.written) {
+            for line in show(&records, &|id| self.name(id)) {
+                lines.push(format!("write {line}"));
+            }
+        }
+        lines
+    }
+
+    fn name(&self, id: &str) -> String {
+        let known = self.ids.iter().find(|(_, known)| **known == *id);
+        known.map_or_else(
+            || {
+                let end = id.len().saturating_sub(37);
+                id.get(..end).unwrap_or(id).to_owned()
+            },
+            |(name, _)| name.clone(),
+        )
+    }
+
+    fn show(&self, answer: &Answer) -> String {
+        let code = |code: i16| ErrorCode::from_code(code).map_or("?", ErrorCode::name);
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        match answer {
+            Answer::Join(a) if a.error_code != 0 => format!("join {}", code(a.error_code)),
+            Answer::Join(a) => {
+                let members: Vec<String> = a
+                    .members
+                    .iter()
+                    .map(|m| format!("{}:{}", self.name(&m.member_id), text(&m.metadata)))
+                    .collect();
+                format!(
+                    "join generation {} {} led by {} {members:?}",
+                    a.generation_id,
+                    a.protocol_name.as_deref().unwrap_or("-"),
+                    self.name(&a.leader),
+                )
+            }
+            Answer::Sync(a) => format!("sync {} {:?}", code(a.error_code), text(&a.assignment)),
+            Answer::Heartbeat(a) => format!("heartbeat {}", code(a.error_code)),
+            Answer::Leave(a) => {
+                let rows: Vec<&str> = a.members.iter().map(|m| code(m.error_code)).collect();
+                format!("leave {} {rows:?}", code(a.error_code))
+            }
+            Answer::Commit(a) => {
+                let rows = a.topics.iter().flat_map(|t| &t.partitions);
+                let rows: Vec<&str> = rows.map(|p| code(p.error_code)).collect();
+                format!("commit {rows:?}")
+            }
+            Answer::FetchOffsets(a) => {
+                let mut rows = Vec::new();
+                for topic in &a.topics {
+                    for p in &topic.partitions {
+                        rows.push(format!(
+                            "{}-{}={}",
+                            topic.name, p.partition_index, p.committed_offset
+                        ));
+                    }
+                }
+                format!("fetch {} {rows:?}", code(a.error_code))
+            }
+            Answer::DeleteOffsets(a) => {
+                let rows = a.topics.iter().flat_map(|t| &t.partitions);
+                let rows: Vec<&str> = rows.map(|p| code(p.error_code)).collect();
+                format!("delete-offset {} {rows:?}", code(a.error_code))
+            }
+            Answer::List(Ok(groups)) => {
+                let rows: Vec<String> = groups
+                    .iter()
+                    .map(|g| format!("{} {} {}", g.group_id, g.group_state, g.group_type))
+                    .collect();
+                format!("list {rows:?}")
+            }
+            Answer::List(Err(error)) => format!("list {}", error.name()),
+            Answer::Describe(a) => self.show_described(a),
+            Answer::Delete(a) => format!("delete {}", code(a.error_code)),
+        }
+    }
+
+    fn show_described(&self, a: &DescribedGroup) -> String {
+        let code = ErrorCode::from_code(a.error_code).map_or("?", ErrorCode::name);
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let members: Vec<String> = a
+            .members
+            .iter()
+            .map(|m| {
+                let (sub, share) = (text(&m.member_metadata), text(&m.member_assignment));
+                format!("{}:{sub}:{share}", self.name(&m.member_id))
+            })
+            .collect();
+        format!(
+            "describe {} {} {:?} {members:?}",
+            code, a.group_state, a.protocol_data
+        )
+    }
+}
+
+fn first<'a>(words: &Words<'a>) -> &'a str {
+    words.keys().next().copied().unwrap_or_default()
+}
+
+fn number<T: std::str::FromStr>(words: &Words<'_>, key: &str, default: T) -> T {
+    words
+        .get(key)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(default)
+}
+
+fn join(
+    words: &Words<'_>,
+    group_id: String,
+    member_id: String,
+    group_instance_id: Option<String>,
+) -> JoinGroupRequest {
+    let protocols = words.get("protocols").copied().unwrap_or("range:m");
+    let protocols = protocols
+        .split(',')
+        .filter_map(|pair| pair.split_once(':'))
+        .map(|(name, metadata)| JoinGroupRequestProtocol {
+            name: name.to_owned(),
+            metadata: Bytes::copy_from_slice(metadata.as_bytes()),
+        });
+    JoinGroupRequest {
+        group_id,
+        session_timeout_ms: number(words, "session", 10_000),
+        rebalance_timeout_ms: number(words, "rebalance", 60_000),
+        member_id,
+        group_instance_id,
+        protocol_type: words.get("type").copied().unwrap_or("consumer").to_owned(),
+        protocols: protocols.collect(),
+        reason: None,
+    }
+}
+
+/// `t-0=5` or `t-0=5:metadata`, separated by commas, under `offsets`.
+fn commit(
+    words: &Words<'_>,
+    group_id: String,
+    member_id: String,
+    generation: i32,
+) -> OffsetCommitRequest {
+    let offsets = words.get("offsets").copied().unwrap_or_default();
+    let topics = offsets.split(',').map(|one| {
+        let (place, value) = one.split_once('@').expect("t-0@5");
+        let (topic, partition) = place.rsplit_once('-').expect("t-0");
+        let (offset, metadata) = value.split_once(':').unwrap_or((value, ""));
+        let metadata = match metadata.strip_prefix('*') {
+            Some(count) => "x".repeat(count.parse().expect("a count")),
+            None => metadata.to_owned(),
+        };
+        OffsetCommitRequestTopic {
+            name: topic.to_owned(),
+            partitions: vec![OffsetCommitRequestPartition {
+                partition_index: partition.parse().expect("an index"),
+                committed_offset: offset.parse().expect("an offset"),
+                committed_leader_epoch: 0,
+                committed_metadata: Some(metadata),
+            }],
+            ..Default::default()
+        }
+    });
+    OffsetCommitRequest {
+        group_id,
+        generation_id_or_member_epoch: generation,
+        member_id,
+        topics: topics.collect(),
+        retention_time_ms: -1,
+        ..Default::default()
+    }
+}
+
+fn delete_offset(words: &Words<'_>, group_id: String) -> OffsetDeleteRequest {
+    let (topic, partition) = words["of"].rsplit_once('-').expect("t-0");
+    OffsetDeleteRequest {
+        group_id,
+        topics: vec![OffsetDeleteRequestTopic {
+            name: topic.to_owned(),
+            partitions: vec![OffsetDeleteRequestPartition {
+                partition_index: partition.parse().expect("an index"),
+            }],
+        }],
+    }
+}

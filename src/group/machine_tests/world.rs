@@ -1,0 +1,158 @@
+//! A coordinator with the shell's part played by hand: writes wait until they are said to be done.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use thalweg_protocol::ErrorCode;
+use thalweg_types::TimestampMs;
+
+use crate::{Answer, Ask, Caller, Coordinator, Effect, Now, Record, Settings, Token, WriteId};
+
+/// Wall clock at monotonic zero.
+pub(super) const EPOCH_MS: i64 = 1_700_000_000_000;
+
+pub(super) struct World {
+    pub(super) machine: Coordinator,
+    pub(super) settings: Settings,
+    pub(super) now: u64,
+    lives: u128,
+    /// Asked and not answered.
+    pub(super) open: Vec<Token>,
+    /// Answered since last looked at.
+    pub(super) answers: VecDeque<(Token, Answer)>,
+    /// Written since last looked at.
+    pub(super) written: Vec<Vec<Record>>,
+    pub(super) writes: VecDeque<(WriteId, Vec<Record>)>,
+    /// What a restart replays.
+    pub(super) log: Vec<Record>,
+}
+
+impl World {
+    pub(super) fn new(settings: Settings) -> World {
+        let mut world = World {
+            machine: machine(&settings, 0),
+            lives: 0,
+            settings,
+            now: 0,
+            open: Vec::new(),
+            answers: VecDeque::new(),
+            written: Vec::new(),
+            writes: VecDeque::new(),
+            log: Vec::new(),
+        };
+        world.event(|machine, now, out| machine.on_loaded(now, out));
+        world
+    }
+
+    fn event(&mut self, event: impl FnOnce(&mut Coordinator, Now, &mut Vec<Effect>)) {
+        let mut out = Vec::new();
+        let now = Now {
+            ms: self.now,
+            wall: TimestampMs(EPOCH_MS + self.now as i64),
+        };
+        event(&mut self.machine, now, &mut out);
+        for effect in out {
+            match effect {
+                Effect::Answer { token, answer } => {
+                    let place = self.open.iter().position(|open| *open == token);
+                    self.open
+                        .remove(place.expect("each token is answered once"));
+                    self.answers.push_back((token, answer));
+                }
+                Effect::Write { id, records } => {
+                    assert!(!records.is_empty(), "a write has records");
+                    self.written.push(records.clone());
+                    self.writes.push_back((id, records));
+                }
+            }
+        }
+        self.machine.check();
+    }
+
+    pub(super) fn ask(&mut self, caller: &Caller, ask: Ask, token: Token) {
+        self.open.push(token);
+        self.event(|machine, now, out| machine.on_ask(now, caller, ask, token, out));
+    }
+
+    /// The oldest write is committed.
+    pub(super) fn commit_write(&mut self) {
+        let (id, records) = self.writes.pop_front().expect("a write is on its way");
+        for record in &records {
+            // Through the bytes, as the log has it.
+            let key = record.key().expect("fits");
+            let value = record.value().expect("fits");
+            let read = Record::decode(Some(&key), value.as_deref()).expect("our own record");
+            assert_eq!(read.as_ref(), Some(record));
+        }
+        self.log.extend(records);
+        self.event(|machine, now, out| machine.on_written(now, id, out));
+    }
+
+    /// The oldest write and all behind it failed.
+    pub(super) fn fail_writes(&mut self, error: ErrorCode) {
+        let failed = std::mem::take(&mut self.writes);
+        for (id, _) in failed {
+            self.event(|machine, now, out| machine.on_write_failed(now, id, error, out));
+        }
+    }
+
+    /// Lets time pass, firing each timer at its time.
+    pub(super) fn pass_to(&mut self, to: u64) {
+        while let Some(due) = self.machine.next_deadline().filter(|due| *due <= to) {
+            self.now = self.now.max(due);
+            self.event(|machine, now, out| machine.on_time(now, out));
+        }
+        self.now = to;
+    }
+
+    /// The process ends, with what was not committed, and another one replays the log.
+    pub(super) fn restart(&mut self) {
+        self.lives += 1;
+        self.machine = machine(&self.settings, self.lives);
+        self.open.clear();
+        self.writes.clear();
+        for record in self.log.clone() {
+            self.event(|machine, now, _| machine.on_record(record, now));
+        }
+        self.event(|machine, now, out| machine.on_loaded(now, out));
+    }
+}
+
+/// Ids of different lives differ.
+fn machine(settings: &Settings, life: u128) -> Coordinator {
+    let mut drawn = life << 64;
+    let draw = move || {
+        drawn += 1;
+        drawn.to_be_bytes()
+    };
+    Coordinator::new(settings.clone(), Box::new(draw))
+}
+
+/// Records as a scenario shows them.
+pub(super) fn show(records: &[Record], name: &dyn Fn(&str) -> String) -> Vec<String> {
+    let one = |record: &Record| match record {
+        Record::Offset {
+            group,
+            topic,
+            partition,
+            value,
+        } => match value {
+            Some(v) => format!("{group}: {topic}-{partition}={} {:?}", v.offset, v.metadata),
+            None => format!("{group}: {topic}-{partition} ends"),
+        },
+        Record::Group { group, value } => match value {
+            Some(v) => {
+                let members: BTreeMap<String, String> = v
+                    .members
+                    .iter()
+                    .map(|m| {
+                        let share = String::from_utf8_lossy(&m.assignment).into_owned();
+                        (name(&m.member_id), share)
+                    })
+                    .collect();
+                format!("{group}: generation {} {members:?}", v.generation)
+            }
+            None => format!("{group}: ends"),
+        },
+    };
+    records.iter().map(one).collect()
+}
