@@ -1,8 +1,7 @@
 # ConsoleProducer and ConsoleConsumer carry a text and keys, in every codec.
 . "$FOREIGN/lib.sh"
 
-# Producer ids are owed, so producers here are not idempotent; without groups a consumer names its
-# partition.
+# Plain producers, and a consumer that names its partition: groups are shown by java_group.
 produce() {
   kafka_tool ConsoleProducer --bootstrap-server "$BOOTSTRAP" \
     --command-property enable.idempotence=false "$@"
