@@ -379,20 +379,7 @@ impl Controller {
     /// was told of a topic can use it at once.
     async fn publish(&mut self, image: Image, delta: &Delta) {
         let reconfigured = Reconfigured::of(&image, delta);
-        let mut delete = vec![Vec::new(); self.shards.len()];
-        let mut deleted = Vec::new();
-        for topic in delta.topics_removed.values() {
-            for index in topic.partitions.keys() {
-                let id = TopicPartition {
-                    topic: topic.id,
-                    partition: *index,
-                };
-                deleted.push(PartitionName::new(topic.name.to_string(), index.0));
-                if let Some(owner) = self.view.owner(id) {
-                    delete[usize::from(owner.0)].push(id);
-                }
-            }
-        }
+        let (delete, deleted) = self.removed(delta);
         if delta.configs_changed.iter().any(is_of_brokers) {
             self.config = with_dynamic(&self.at_start, &image);
         }
@@ -448,6 +435,25 @@ impl Controller {
         {
             tracing::error!(%error, "checkpoints of deleted partitions not removed");
         }
+    }
+
+    /// Partitions that are gone: by shard that led them, and by name.
+    fn removed(&self, delta: &Delta) -> (Vec<Vec<TopicPartition>>, Vec<PartitionName>) {
+        let mut by_shard = vec![Vec::new(); self.shards.len()];
+        let mut names = Vec::new();
+        for topic in delta.topics_removed.values() {
+            for index in topic.partitions.keys() {
+                let id = TopicPartition {
+                    topic: topic.id,
+                    partition: *index,
+                };
+                names.push(PartitionName::new(topic.name.to_string(), index.0));
+                if let Some(owner) = self.view.owner(id) {
+                    by_shard[usize::from(owner.0)].push(id);
+                }
+            }
+        }
+        (by_shard, names)
     }
 }
 

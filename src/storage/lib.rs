@@ -37,6 +37,7 @@ mod error;
 mod flush;
 mod index;
 mod indexes;
+mod inline;
 pub mod inspect;
 mod listing;
 mod log;
@@ -65,6 +66,7 @@ pub use dir::{
     PartitionDir,
 };
 pub use error::{AppendError, LogError, ReadError};
+pub use inline::InlineAppends;
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};

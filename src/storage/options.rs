@@ -8,6 +8,7 @@ use thalweg_metrics::CoreMetrics;
 use thalweg_types::Offset;
 
 use crate::cache::SegmentCache;
+use crate::inline::InlineAppends;
 use crate::name::PartitionName;
 
 /// The properties that a log obeys. The defaults are Kafka's.
@@ -27,6 +28,8 @@ pub struct LogOptions {
     pub segment_index_bytes: u32,
     /// Closed segments in memory; give the logs of one shard clones of one cache.
     pub cache: SegmentCache,
+    /// Whether small writes are made on the shard's thread; the logs of one shard share it.
+    pub inline: Rc<InlineAppends>,
     /// Where writes, rolls and flushes are counted; the logs of one shard share it.
     pub metrics: Rc<RefCell<CoreMetrics>>,
 }
@@ -41,6 +44,7 @@ impl Default for LogOptions {
             index_interval_bytes: 4 * 1024,
             segment_index_bytes: 10 * 1024 * 1024,
             cache: SegmentCache::new(),
+            inline: Rc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
         }
     }

@@ -42,6 +42,10 @@ pub const MAILBOX_MESSAGES_MAX: usize = 4_096;
 /// Bytes of one vectored write to a log. What does not fit goes in the next write.
 pub const APPEND_WRITE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Bytes of a write that a shard may make on its own thread. Larger ones go through the ring, where
+/// they cost the same and never hold up the core.
+pub const INLINE_APPEND_BYTES_MAX: u64 = 32 * 1024;
+
 /// Slices of one vectored write (`IOV_MAX` of Linux).
 pub const APPEND_IOVECS_MAX: usize = 1_024;
 

@@ -90,7 +90,6 @@ mod tests {
         ApiVersionsRequest {
             client_software_name: name.to_owned(),
             client_software_version: version.to_owned(),
-            ..Default::default()
         }
     }
 
