@@ -10,6 +10,7 @@ mod command_line;
 mod connecting;
 mod engine;
 mod fetching;
+mod groups;
 mod idempotence;
 mod kill_loop;
 mod offsets;
