@@ -138,10 +138,18 @@ wait_for_line() {
   done
 }
 
-# stop_broker: SIGTERM, and it ends well.
+# stop_broker: SIGTERM, and it ends well, within half a minute.
 stop_broker() {
   kill -TERM "$BROKER_PID"
-  local status=0
+  local status=0 tries=600
+  while kill -0 "$BROKER_PID" 2>/dev/null; do
+    [ "$((tries -= 1))" -gt 0 ] || {
+      tail -30 "$BROKER_LOG" >&2
+      kill -KILL "$BROKER_PID"
+      fail "the broker does not end"
+    }
+    sleep 0.05
+  done
   wait "$BROKER_PID" || status=$?
   BROKER_PID=
   # The JVM reports the signal even after an orderly stop.
