@@ -3,7 +3,7 @@
 //!
 //! **Owns** the logs and machines of its partitions, the connections handed to it, its metrics.
 //! **Refuses to know** how a request gets off a socket (`net`), how bytes reach the disk
-//! (`storage`), and what Kafka's rules are (`replica`, `metadata`): an `if` about Kafka semantics
+//! (`storage`), and what Kafka's rules are (`replica`, `metadata`, `group`): an `if` about Kafka semantics
 //! here is a mistake.
 //!
 //! # Order of calls
@@ -14,6 +14,9 @@
 //! A request: `net` reads a frame and calls `Shard::dispatch` (file `service`), which decodes it and
 //! calls the handler in `api`. A handler asks the owners of the partitions it names through the
 //! `*_at` functions of `Shard`; an owner on another core is asked by mailbox (`peer`).
+//!
+//! A group request goes to the coordinator of its group (`groups`, `coordinator`), which lives where
+//! its partition of the offsets topic does.
 //!
 //! # Invariants
 //! - A partition is touched by one shard only; other shards ask it.

@@ -230,7 +230,7 @@ impl Shard {
     ) -> Verdict {
         let began = time::now();
         let silent = request.acks == 0;
-        let producing = api::produce::begin(self, request, call.version, permit).await;
+        let producing = api::produce::begin(self, request, &call, permit).await;
         let shard = Rc::clone(self);
         if silent {
             let conn = Rc::clone(&call.conn);

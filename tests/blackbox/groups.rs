@@ -23,8 +23,9 @@ use thalweg_protocol::messages::{
 };
 use thalweg_protocol::{ErrorCode, Message};
 
+use crate::batch::plain;
 use crate::broker::{Broker, Options};
-use crate::wire::{Connection, error, newest};
+use crate::wire::{Connection, Topic, error, newest};
 
 const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
@@ -182,6 +183,13 @@ fn the_offsets_topic_is_made_when_a_coordinator_is_first_looked_for() {
     let known = client.metadata(&[OFFSETS_TOPIC]).topics.remove(0);
     assert!(known.is_internal);
     assert_eq!(known.partitions.len(), 8);
+    // Only the broker writes to it.
+    let topic = Topic {
+        name: OFFSETS_TOPIC.to_owned(),
+        id: known.topic_id,
+    };
+    let refused = client.produce(&topic, 0, -1, plain(&[b"x"]));
+    assert_eq!(error(refused.error_code), ErrorCode::InvalidTopicException);
     // Transactions are refused for good, share groups as unknown.
     for version in 1..=newest::<FindCoordinatorRequest>() {
         for (kind, wanted) in [

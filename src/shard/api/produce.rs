@@ -25,10 +25,15 @@ use thalweg_types::{PartitionIndex, TimestampMs, TopicPartition};
 
 use crate::append_group::Appended;
 use crate::peer::AppendAsk;
+use crate::service::Call;
 use crate::shard::Shard;
 
 /// Longest wait for a write of this broker, where the client does not ask for a longer one.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The client id by which Kafka's tools write to topics that the broker keeps for itself; from any
+/// other client that is a mistake.
+const INTERNAL_WRITER: &str = "__admin_client";
 
 /// A produce request whose appends are on their way.
 pub(crate) struct Producing {
@@ -43,13 +48,13 @@ pub(crate) struct Producing {
 pub(crate) async fn begin(
     shard: &Rc<Shard>,
     request: ProduceRequest,
-    version: i16,
+    call: &Call,
     permit: MemoryPermit,
 ) -> Producing {
     let mut sorting = Sorting {
         shard,
         view: shard.view(),
-        version,
+        call,
         acks: Acks::from_wire(request.acks).map_err(Refused::code),
         batches: Vec::new(),
         slots: Vec::new(),
@@ -91,7 +96,7 @@ fn wait_max(acks: Acks, timeout_ms: i32) -> Duration {
 struct Sorting<'a> {
     shard: &'a Shard,
     view: Arc<ClusterView>,
-    version: i16,
+    call: &'a Call,
     acks: Result<Acks, ErrorCode>,
     /// By owner.
     batches: Vec<Vec<AppendAsk>>,
@@ -109,15 +114,19 @@ impl Sorting<'_> {
                 .view
                 .image
                 .topic(&topic.name)
-                .map(|found| found.id)
                 .ok_or(ErrorCode::UnknownTopicOrPartition),
             false => self
                 .view
                 .image
                 .topic_by_id(topic.topic_id)
-                .map(|found| found.id)
                 .ok_or(ErrorCode::UnknownTopicId),
         };
+        let found = found.and_then(|found| {
+            match found.is_internal() && self.call.client_id.as_deref() != Some(INTERNAL_WRITER) {
+                true => Err(ErrorCode::InvalidTopicException),
+                false => Ok(found.id),
+            }
+        });
         let mut rows = Vec::with_capacity(topic.partition_data.len());
         for (p, data) in topic.partition_data.into_iter().enumerate() {
             let mut row = PartitionProduceResponse {
@@ -160,7 +169,7 @@ impl Sorting<'_> {
         let Some(Records::Held(mut batch)) = records else {
             return Err((ErrorCode::InvalidRecord, Some("no record batch".to_owned())));
         };
-        let rules = rules(&config, self.version);
+        let rules = rules(&config, self.call.version);
         match records::validate_produce(&batch, &rules) {
             Ok(summary) => {
                 summary.settle(&mut batch);
