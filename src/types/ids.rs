@@ -62,7 +62,11 @@ impl Offset {
     /// When the sum leaves the range of `i64`: callers bound `count` by what fits a batch.
     #[must_use]
     pub fn plus(self, count: i64) -> Offset {
-        Offset(self.0.checked_add(count).expect("an offset stays below 2^63"))
+        Offset(
+            self.0
+                .checked_add(count)
+                .expect("an offset stays below 2^63"),
+        )
     }
 }
 

@@ -46,7 +46,11 @@ impl fmt::Display for Uuid {
         let value = u128::from_be_bytes(self.0);
         for (i, slot) in text.iter_mut().enumerate() {
             // 22 characters carry 132 bits: the id's 128, then 4 zero bits.
-            let six = if i + 1 < TEXT_LEN { value >> (122 - 6 * i) } else { value << 4 } & 0x3f;
+            let six = if i + 1 < TEXT_LEN {
+                value >> (122 - 6 * i)
+            } else {
+                value << 4
+            } & 0x3f;
             *slot = ALPHABET[six as usize];
         }
         f.write_str(std::str::from_utf8(&text).expect("the alphabet is ASCII"))
@@ -80,7 +84,10 @@ impl FromStr for Uuid {
         }
         let mut value = 0u128;
         for (i, c) in text.bytes().enumerate() {
-            let six = ALPHABET.iter().position(|a| *a == c).ok_or(UuidParseError)? as u128;
+            let six = ALPHABET
+                .iter()
+                .position(|a| *a == c)
+                .ok_or(UuidParseError)? as u128;
             if i + 1 < TEXT_LEN {
                 value = (value << 6) | six;
             } else if six & 0xf != 0 {
@@ -111,7 +118,9 @@ mod tests {
         for _ in 0..1_000 {
             let mut bytes = [0u8; 16];
             for b in &mut bytes {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 *b = (state >> 33) as u8;
             }
             let id = Uuid::from_random(bytes);
@@ -121,7 +130,12 @@ mod tests {
 
     #[test]
     fn bad_text_is_refused() {
-        for text in ["", "AAAA", "AAAAAAAAAAAAAAAAAAAAAB", "AAAAAAAAAAAAAAAAAAAA+Q"] {
+        for text in [
+            "",
+            "AAAA",
+            "AAAAAAAAAAAAAAAAAAAAAB",
+            "AAAAAAAAAAAAAAAAAAAA+Q",
+        ] {
             assert!(text.parse::<Uuid>().is_err(), "{text}");
         }
     }
