@@ -4,6 +4,7 @@
 //! `THALWEG_TEST_SHARDS` (2), `THALWEG_TEST_LONG=1` for the long forms, `THALWEG_TEST_AGAINST` to
 //! ask another broker.
 
+mod administering;
 mod batch;
 mod broker;
 mod command_line;
