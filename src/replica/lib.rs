@@ -28,6 +28,7 @@
 mod delete_records;
 mod epoch_cache;
 mod events;
+mod fetch_sessions;
 mod parked;
 mod producer_snapshot;
 mod producers;
@@ -38,6 +39,9 @@ pub use epoch_cache::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileEr
 pub use events::{
     Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,
     OffsetBounds, Parking, ReplicaStart, StaleLeadership, StopReason, Token,
+};
+pub use fetch_sessions::{
+    Begun, FetchKey, FetchSessions, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted,
 };
 pub use producer_snapshot::SnapshotError;
 pub use producers::{PRODUCER_BATCHES_KEPT, Producers};

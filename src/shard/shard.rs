@@ -14,7 +14,7 @@ use thalweg_control::{ClusterView, ControlHandle};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_reactor::{mailbox, oneshot, task, time};
-use thalweg_replica::Acks;
+use thalweg_replica::{Acks, FetchSessions};
 use thalweg_types::limits::{
     PRODUCERS_PER_PARTITION_MAX, PRODUCERS_PER_PARTITION_MIN, PRODUCERS_PER_SHARD_MAX,
 };
@@ -43,6 +43,7 @@ pub(crate) struct Shard {
     offline: RefCell<HashSet<TopicPartition>>,
     stopping: Cell<bool>,
     parks: Cell<ParkId>,
+    pub(crate) fetch_sessions: RefCell<FetchSessions>,
     pub(crate) producer_ids: Rc<ProducerIds>,
     pub(crate) coordinators: Coordinators,
 }
@@ -78,6 +79,7 @@ pub(crate) struct ShardParts {
 
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Rc<Shard> {
+        let shard_count = u16::try_from(parts.peers.len()).unwrap_or(u16::MAX);
         Rc::new(Shard {
             id: parts.id,
             config: parts.config,
@@ -91,6 +93,7 @@ impl Shard {
             offline: RefCell::default(),
             stopping: Cell::new(false),
             parks: Cell::new(0),
+            fetch_sessions: RefCell::new(FetchSessions::new(parts.id.0, shard_count)),
             producer_ids: Rc::default(),
             coordinators: Coordinators::default(),
         })

@@ -76,6 +76,17 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Partitions that one CreateTopics request may ask for in sum; above it each topic is refused.
 pub const CREATE_PARTITIONS_MAX: usize = 10_000;
 
+/// Fetch sessions of one shard. When full, a new one takes the place of one that was idle for
+/// [`FETCH_SESSION_EVICTION_MS`], or of a smaller one of that age; else its client gets none and fetches
+/// everything each time.
+pub const FETCH_SESSIONS_MAX: usize = 1_000;
+
+/// Partitions of all fetch sessions of one shard (some 200 bytes each). When full, the same happens.
+pub const FETCH_SESSION_PARTITIONS_MAX: usize = 200_000;
+
+/// Age at which a fetch session may have to give way, in milliseconds (Kafka's number).
+pub const FETCH_SESSION_EVICTION_MS: u64 = 120_000;
+
 /// Partitions that one DescribeTopicPartitions answer tells (Kafka's default of
 /// `max.request.partition.size.limit`). The rest comes by its cursor.
 pub const DESCRIBED_PARTITIONS_MAX: usize = 2_000;

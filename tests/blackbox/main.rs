@@ -19,6 +19,7 @@ mod producing;
 mod refusals;
 mod restarting;
 mod seeing;
+mod sessions;
 mod smoke;
 mod topics;
 mod wire;

@@ -4,30 +4,29 @@
 //! registers at every owner in the same step as looking, so no append can slip between the two, and
 //! nothing polls while parked.
 
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_control::ClusterView;
-use thalweg_metadata::Topic;
 use thalweg_metrics::Stage;
-use thalweg_protocol::messages::fetch_request::FetchTopic;
 use thalweg_protocol::messages::fetch_response::{
     EpochEndOffset, FetchableTopicResponse, PartitionData,
 };
 use thalweg_protocol::messages::{FetchRequest, FetchResponse};
 use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
+use thalweg_replica::{Begun, FetchKey, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted};
 use thalweg_storage::ReadPlan;
-use thalweg_types::{LeaderEpoch, Offset, PartitionIndex, TopicPartition};
+use thalweg_types::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition};
 
 use crate::parking::Parking;
 use crate::peer::{FetchAsk, FetchFound, Park};
 use crate::shard::Shard;
 
-/// `session_epoch` that opens a session; -1 is a fetch without one, higher ones continue one
-/// (KIP-227).
-const INITIAL_EPOCH: i32 = 0;
+/// First version that names topics by id (KIP-516).
+const VERSION_TOPIC_IDS: i16 = 13;
 
 /// An answer and the file ranges that belong into its gaps, in order.
 pub(crate) struct Fetched {
@@ -44,15 +43,23 @@ struct Fetching {
     bytes_max: u64,
 }
 
+/// One partition's part of the answer.
+struct Row {
+    wanted: Wanted,
+    data: PartitionData,
+    plan: Option<ReadPlan>,
+    more: More,
+}
+
 /// Answers at once when `min_bytes` are there, an error must be told, or nothing can be waited for;
 /// else when enough has arrived or `max_wait_ms` is over.
 pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16) -> Fetched {
-    if request.session_id != 0 && request.session_epoch > INITIAL_EPOCH {
-        // Sessions are not kept: the client falls back to full fetches.
-        return refused(ErrorCode::FetchSessionIdNotFound);
-    }
+    let (begun, wanted) = match begin(&shard, &request, version) {
+        Ok(begun) => begun,
+        Err(error) => return refused(&shard, error),
+    };
     let view = shard.view();
-    let mut fetching = resolve(&shard, &view, &request, version);
+    let mut fetching = resolve(&shard, &view, &request, &wanted);
     let bytes_min = u64::try_from(request.min_bytes).unwrap_or(0);
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let deadline = time::now() + wait;
@@ -78,13 +85,81 @@ pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16
         shard.metrics.borrow_mut().record(Stage::FetchWait, waited);
     }
     fetching.found.append(&mut found);
-    let fetched = build(request.topics, fetching);
+    let rows = rows(wanted, fetching);
+    let fetched = match finish(&shard, begun, &rows) {
+        Ok((session_id, told)) => build(session_id, rows, &told),
+        Err(error) => return refused(&shard, error),
+    };
     count(&shard, &view, &fetched.response);
     shard
         .metrics
         .borrow_mut()
         .record(Stage::Fetch, time::now() - began - waited);
     fetched
+}
+
+/// What is to be fetched: what the request names, and what its session remembers.
+fn begin(
+    shard: &Shard,
+    request: &FetchRequest,
+    version: i16,
+) -> Result<(Begun, Vec<Wanted>), ErrorCode> {
+    let key = |name: &str, id| match version >= VERSION_TOPIC_IDS {
+        true => FetchTopicKey::Id(id),
+        false => FetchTopicKey::Name(Arc::from(name)),
+    };
+    let mut named = Vec::new();
+    for topic in &request.topics {
+        let topic_key = key(&topic.topic, topic.topic_id);
+        named.extend(topic.partitions.iter().map(|partition| Wanted {
+            key: FetchKey {
+                topic: topic_key.clone(),
+                partition: partition.partition,
+            },
+            offset: Offset(partition.fetch_offset),
+            bytes_max: partition.partition_max_bytes,
+            current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
+            last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
+        }));
+    }
+    let forgotten = request.forgotten_topics_data.iter().flat_map(|topic| {
+        let topic_key = key(&topic.topic, topic.topic_id);
+        topic.partitions.iter().map(move |partition| FetchKey {
+            topic: topic_key.clone(),
+            partition: *partition,
+        })
+    });
+    let replica_id = request.replica_id.max(request.replica_state.replica_id);
+    let ask = SessionAsk {
+        id: request.session_id,
+        epoch: request.session_epoch,
+        from: match replica_id >= 0 {
+            true => Fetcher::Follower,
+            false => Fetcher::Consumer,
+        },
+    };
+    let mut sessions = shard.fetch_sessions.borrow_mut();
+    sessions.begin(now_ms(), ask, named, forgotten)
+}
+
+/// The session to answer with, and which rows to tell.
+fn finish(shard: &Shard, begun: Begun, rows: &[Row]) -> Result<(i32, Vec<bool>), ErrorCode> {
+    let found = rows.iter().map(|row| {
+        let found = Found {
+            high_watermark: Offset(row.data.high_watermark),
+            log_start: Offset(row.data.log_start_offset),
+            more: row.more,
+        };
+        (&row.wanted, found)
+    });
+    // Each `RandomState` is keyed afresh.
+    let mut draw = || RandomState::new().hash_one(0u8);
+    let mut sessions = shard.fetch_sessions.borrow_mut();
+    sessions.finish(now_ms(), begun, found, &mut draw)
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(time::unix_ms()).unwrap_or(0)
 }
 
 /// Counts bytes by topic and errors.
@@ -109,7 +184,8 @@ fn count(shard: &Shard, view: &ClusterView, response: &FetchResponse) {
     }
 }
 
-fn refused(error: ErrorCode) -> Fetched {
+fn refused(shard: &Shard, error: ErrorCode) -> Fetched {
+    shard.count_error(ApiKey::Fetch, error.code());
     let response = FetchResponse {
         error_code: error.code(),
         ..Default::default()
@@ -134,7 +210,12 @@ impl Fetching {
     }
 }
 
-fn resolve(shard: &Shard, view: &ClusterView, request: &FetchRequest, version: i16) -> Fetching {
+fn resolve(
+    shard: &Shard,
+    view: &ClusterView,
+    request: &FetchRequest,
+    wanted: &[Wanted],
+) -> Fetching {
     let bytes_max = u64::try_from(request.max_bytes)
         .unwrap_or(0)
         .min(shard.fetch_bytes_max());
@@ -142,33 +223,36 @@ fn resolve(shard: &Shard, view: &ClusterView, request: &FetchRequest, version: i
     let mut asks: Vec<Vec<FetchAsk>> = Vec::new();
     asks.resize_with(shard.shard_count(), Vec::new);
     let mut found = Vec::new();
-    let mut slot = 0;
-    for topic in &request.topics {
-        let (known, unknown) = lookup(view, topic, version);
-        for partition in &topic.partitions {
-            let id = known.map(|known| TopicPartition {
-                topic: known.id,
-                partition: PartitionIndex(partition.partition),
-            });
-            match id.and_then(|id| view.owner(id).map(|owner| (id, owner))) {
-                Some((id, owner)) => asks[usize::from(owner.0)].push(FetchAsk {
-                    slot,
-                    id,
-                    offset: Offset(partition.fetch_offset),
-                    current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
-                    last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
-                    bytes_max: u32::try_from(partition.partition_max_bytes).unwrap_or(0),
-                    isolation,
-                }),
-                None if known.is_none() => found.push(FetchFound::refused(slot, unknown)),
-                None => {
-                    found.push(FetchFound::refused(
-                        slot,
-                        ErrorCode::UnknownTopicOrPartition,
-                    ));
-                }
+    let mut last: Option<(&FetchTopicKey, Option<TopicId>)> = None;
+    for (slot, wanted) in wanted.iter().enumerate() {
+        let topic = match last {
+            Some((key, topic)) if *key == wanted.key.topic => topic,
+            Some(_) | None => lookup(view, &wanted.key.topic),
+        };
+        last = Some((&wanted.key.topic, topic));
+        let id = topic.map(|topic| TopicPartition {
+            topic,
+            partition: PartitionIndex(wanted.key.partition),
+        });
+        match id.and_then(|id| view.owner(id).map(|owner| (id, owner))) {
+            Some((id, owner)) => asks[usize::from(owner.0)].push(FetchAsk {
+                slot,
+                id,
+                offset: wanted.offset,
+                current_leader_epoch: wanted.current_leader_epoch,
+                last_fetched_epoch: wanted.last_fetched_epoch,
+                bytes_max: u32::try_from(wanted.bytes_max).unwrap_or(0),
+                isolation,
+            }),
+            None => {
+                let unknown = match (topic, &wanted.key.topic) {
+                    (None, FetchTopicKey::Id(_)) => ErrorCode::UnknownTopicId,
+                    (None, FetchTopicKey::Name(_)) | (Some(_), _) => {
+                        ErrorCode::UnknownTopicOrPartition
+                    }
+                };
+                found.push(FetchFound::refused(slot, unknown));
             }
-            slot += 1;
         }
     }
     Fetching {
@@ -178,22 +262,12 @@ fn resolve(shard: &Shard, view: &ClusterView, request: &FetchRequest, version: i
     }
 }
 
-fn lookup<'v>(
-    view: &'v ClusterView,
-    topic: &FetchTopic,
-    version: i16,
-) -> (Option<&'v Topic>, ErrorCode) {
-    if version >= 13 {
-        (
-            view.image.topic_by_id(topic.topic_id).map(Arc::as_ref),
-            ErrorCode::UnknownTopicId,
-        )
-    } else {
-        (
-            view.image.topic(&topic.topic).map(Arc::as_ref),
-            ErrorCode::UnknownTopicOrPartition,
-        )
-    }
+fn lookup(view: &ClusterView, key: &FetchTopicKey) -> Option<TopicId> {
+    let topic = match key {
+        FetchTopicKey::Id(id) => view.image.topic_by_id(*id),
+        FetchTopicKey::Name(name) => view.image.topic(name),
+    };
+    topic.map(|topic| topic.id)
 }
 
 /// Asks every owner; with `park` each registers a wake in the same step.
@@ -222,9 +296,9 @@ fn is_enough(found: &[FetchFound], refused: &[FetchFound], bytes_min: u64) -> bo
     bytes(found) >= bytes_min || found.iter().chain(refused).any(FetchFound::is_urgent)
 }
 
-/// Builds the answer in the order of the request, keeping the sum of records within the client's
-/// bound: the first partition with records is sent whole, later ones only as far as they fit.
-fn build(topics: Vec<FetchTopic>, fetching: Fetching) -> Fetched {
+/// A row per partition, in order, keeping the sum of records within the client's bound: the first
+/// partition with records is sent whole, later ones only as far as they fit.
+fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
     let Fetching {
         mut found,
         bytes_max,
@@ -232,38 +306,68 @@ fn build(topics: Vec<FetchTopic>, fetching: Fetching) -> Fetched {
     } = fetching;
     found.sort_unstable_by_key(|found| found.slot);
     let mut found = found.into_iter().peekable();
-    let mut plans = Vec::new();
     let mut sent: u64 = 0;
-    let mut slot = 0;
-    let mut responses = Vec::with_capacity(topics.len());
-    for topic in topics {
-        let mut partitions = Vec::with_capacity(topic.partitions.len());
-        for partition in &topic.partitions {
-            let answer = match found.next_if(|found| found.slot == slot) {
-                Some(answer) => answer,
-                // Its owner is stopping.
-                None => FetchFound::refused(slot, ErrorCode::NotLeaderOrFollower),
-            };
-            slot += 1;
-            let mut row = row(partition.partition, &answer);
-            if let Some(plan) = answer.plan {
-                let len = u64::from(plan.len);
-                if sent == 0 || sent + len <= bytes_max {
-                    sent += len;
-                    row.records = Some(Records::Extern(plan.len));
-                    plans.push(plan);
-                }
+    let mut rows = Vec::with_capacity(wanted.len());
+    for (slot, wanted) in wanted.into_iter().enumerate() {
+        let answer = match found.next_if(|found| found.slot == slot) {
+            Some(answer) => answer,
+            // Its owner is stopping.
+            None => FetchFound::refused(slot, ErrorCode::NotLeaderOrFollower),
+        };
+        let mut data = row(wanted.key.partition, &answer);
+        let mut more = match (answer.error, answer.diverging) {
+            (ErrorCode::None, None) => More::Nothing,
+            (ErrorCode::None, Some(_)) => More::Divergence,
+            (_error, _) => More::Error,
+        };
+        let mut plan = None;
+        if let Some(found) = answer.plan {
+            let len = u64::from(found.len);
+            if sent == 0 || sent + len <= bytes_max {
+                sent += len;
+                data.records = Some(Records::Extern(found.len));
+                more = More::Records;
+                plan = Some(found);
             }
-            partitions.push(row);
         }
-        responses.push(FetchableTopicResponse {
-            topic: topic.topic,
-            topic_id: topic.topic_id,
-            partitions,
+        rows.push(Row {
+            wanted,
+            data,
+            plan,
+            more,
         });
+    }
+    rows
+}
+
+/// The rows that are told, those of one topic that follow each other together.
+fn build(session_id: i32, rows: Vec<Row>, told: &[bool]) -> Fetched {
+    let mut plans = Vec::new();
+    let mut responses: Vec<FetchableTopicResponse> = Vec::new();
+    let mut last: Option<FetchTopicKey> = None;
+    for (row, _) in rows.into_iter().zip(told).filter(|(_, told)| **told) {
+        let key = row.wanted.key.topic;
+        if last.as_ref() != Some(&key) {
+            responses.push(match &key {
+                FetchTopicKey::Name(name) => FetchableTopicResponse {
+                    topic: name.to_string(),
+                    ..Default::default()
+                },
+                FetchTopicKey::Id(id) => FetchableTopicResponse {
+                    topic_id: *id,
+                    ..Default::default()
+                },
+            });
+            last = Some(key);
+        }
+        if let Some(topic) = responses.last_mut() {
+            topic.partitions.push(row.data);
+        }
+        plans.extend(row.plan);
     }
     Fetched {
         response: FetchResponse {
+            session_id,
             responses,
             ..Default::default()
         },

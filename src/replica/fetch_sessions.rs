@@ -1,0 +1,606 @@
+//! Fetch sessions (KIP-227): a client names its partitions once, and then only what changes; the broker
+//! tells only what changed.
+//!
+//! One cache per shard, for the connections of that shard. Order of calls for each fetch:
+//! [`FetchSessions::begin`], the fetch itself, [`FetchSessions::finish`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_types::limits::{
+    FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX,
+};
+use thalweg_types::{LeaderEpoch, Offset, TopicId};
+
+/// Epoch of a request that opens a session.
+const INITIAL_EPOCH: i32 = 0;
+/// Epoch of a request that wants none.
+const FINAL_EPOCH: i32 = -1;
+/// "No session" on the wire.
+const NO_SESSION: i32 = 0;
+
+/// A topic as a request names it: by name before Fetch 13, by id from there on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum FetchTopicKey {
+    /// By name.
+    Name(Arc<str>),
+    /// By id.
+    Id(TopicId),
+}
+
+/// A partition as a request names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FetchKey {
+    /// Its topic.
+    pub topic: FetchTopicKey,
+    /// Its index.
+    pub partition: i32,
+}
+
+/// One partition that is to be fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub key: FetchKey,
+    /// First offset wanted.
+    pub offset: Offset,
+    /// Most bytes of it.
+    pub bytes_max: i32,
+    /// Leader epoch that the client believes in, -1 for none.
+    pub current_leader_epoch: LeaderEpoch,
+    /// Epoch of the last record the client has, -1 for none.
+    pub last_fetched_epoch: LeaderEpoch,
+}
+
+/// What a request says of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionAsk {
+    /// `session_id`.
+    pub id: i32,
+    /// `session_epoch`.
+    pub epoch: i32,
+    /// Whether a follower asks: its sessions give way last.
+    pub from: Fetcher,
+}
+
+/// Who fetches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetcher {
+    /// A client.
+    Consumer,
+    /// A replica.
+    Follower,
+}
+
+/// How a fetch that has begun is to be finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sessionless,
+    Opening(Fetcher),
+    Continuing { id: i32, epoch: i32 },
+}
+
+/// What the fetch found in one partition, as far as sessions need to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// High watermark told.
+    pub high_watermark: Offset,
+    /// Log start told.
+    pub log_start: Offset,
+    /// Whether there is more to tell than these two.
+    pub more: More,
+}
+
+/// What there is to tell beside the offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// Nothing.
+    Nothing,
+    /// Records: the partition goes to the end of the queue, so that each has its turn.
+    Records,
+    /// Something that is not an error, but must be told: where histories part.
+    Divergence,
+    /// An error; when it is over, that is told too.
+    Error,
+}
+
+#[derive(Debug)]
+struct Cached {
+    wanted: Wanted,
+    high_watermark: Offset,
+    log_start: Offset,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// Epoch that the next request must have.
+    epoch: i32,
+    from: Fetcher,
+    opened_ms: u64,
+    used_ms: u64,
+    /// In the order in which they are fetched.
+    queue: BTreeMap<u64, Cached>,
+    places: HashMap<FetchKey, u64>,
+    next_place: u64,
+}
+
+/// The sessions of one shard.
+#[derive(Debug)]
+pub struct FetchSessions {
+    sessions: HashMap<i32, Session>,
+    /// Partitions of all sessions.
+    partitions: usize,
+    shard: i32,
+    shards: i32,
+}
+
+impl FetchSessions {
+    /// No sessions yet. Ids of different shards, `shard` of `shards`, never meet.
+    #[must_use]
+    pub fn new(shard: u16, shards: u16) -> FetchSessions {
+        FetchSessions {
+            sessions: HashMap::new(),
+            partitions: 0,
+            shard: i32::from(shard),
+            shards: i32::from(shards.max(1)),
+        }
+    }
+
+    /// A request has come: which partitions are to be fetched, in which order, and how to finish.
+    ///
+    /// # Errors
+    /// The code that the whole answer carries: no such session, or the client and this broker do not
+    /// agree where in it they are. The client then opens another.
+    pub fn begin(
+        &mut self,
+        now_ms: u64,
+        ask: SessionAsk,
+        named: Vec<Wanted>,
+        forgotten: impl IntoIterator<Item = FetchKey>,
+    ) -> Result<(Begun, Vec<Wanted>), ErrorCode> {
+        if ask.epoch == INITIAL_EPOCH || ask.epoch == FINAL_EPOCH {
+            self.remove(ask.id);
+            let kind = match ask.epoch {
+                INITIAL_EPOCH => Kind::Opening(ask.from),
+                _final => Kind::Sessionless,
+            };
+            return Ok((Begun(kind), named));
+        }
+        let session = self
+            .sessions
+            .get_mut(&ask.id)
+            .ok_or(ErrorCode::FetchSessionIdNotFound)?;
+        if !named.iter().all(|wanted| session.names_alike(&wanted.key)) {
+            return Err(ErrorCode::FetchSessionTopicIdError);
+        }
+        if session.epoch != ask.epoch {
+            return Err(ErrorCode::InvalidFetchSessionEpoch);
+        }
+        let before = session.queue.len();
+        let grown = before + named.len();
+        if self.partitions - before + grown > FETCH_SESSION_PARTITIONS_MAX {
+            // Rather a new start, which may go on without a session, than a session without bounds.
+            self.remove(ask.id);
+            return Err(ErrorCode::FetchSessionIdNotFound);
+        }
+        for wanted in named {
+            session.name(wanted);
+        }
+        for key in forgotten {
+            session.forget(&key);
+        }
+        self.partitions = self.partitions - before + session.queue.len();
+        if session.queue.is_empty() {
+            self.remove(ask.id);
+            return Ok((Begun(Kind::Sessionless), Vec::new()));
+        }
+        session.epoch = next_epoch(session.epoch);
+        session.used_ms = now_ms;
+        let (id, epoch) = (ask.id, session.epoch);
+        let all = session.queue.values().map(|cached| cached.wanted.clone());
+        Ok((Begun(Kind::Continuing { id, epoch }), all.collect()))
+    }
+
+    /// The fetch is done: the session id to answer, and which partitions to tell. `rows` are those
+    /// that `begin` gave, with what was found in each.
+    ///
+    /// # Errors
+    /// Another request has moved the session on meanwhile.
+    pub fn finish<'r>(
+        &mut self,
+        now_ms: u64,
+        begun: Begun,
+        rows: impl ExactSizeIterator<Item = (&'r Wanted, Found)>,
+        draw: &mut dyn FnMut() -> u64,
+    ) -> Result<(i32, Vec<bool>), ErrorCode> {
+        let all = vec![true; rows.len()];
+        match begun.0 {
+            Kind::Sessionless => Ok((NO_SESSION, all)),
+            Kind::Opening(from) => Ok((self.open(now_ms, from, rows, draw), all)),
+            Kind::Continuing { id, epoch } => {
+                let session = self
+                    .sessions
+                    .get_mut(&id)
+                    .ok_or(ErrorCode::FetchSessionIdNotFound)?;
+                if session.epoch != epoch {
+                    return Err(ErrorCode::InvalidFetchSessionEpoch);
+                }
+                let told = rows.map(|(wanted, found)| session.tell(&wanted.key, found));
+                Ok((id, told.collect()))
+            }
+        }
+    }
+
+    /// Sessions kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// True without any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Asserts what must always hold.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check(&self) {
+        let sum: usize = self.sessions.values().map(|s| s.queue.len()).sum();
+        assert_eq!(sum, self.partitions, "the count is right");
+        assert!(self.sessions.len() <= FETCH_SESSIONS_MAX);
+        assert!(self.partitions <= FETCH_SESSION_PARTITIONS_MAX);
+        for session in self.sessions.values() {
+            assert_eq!(session.queue.len(), session.places.len());
+            for (place, cached) in &session.queue {
+                assert_eq!(session.places.get(&cached.wanted.key), Some(place));
+            }
+        }
+    }
+
+    fn remove(&mut self, id: i32) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.partitions -= session.queue.len();
+        }
+    }
+
+    fn open<'r>(
+        &mut self,
+        now_ms: u64,
+        from: Fetcher,
+        rows: impl ExactSizeIterator<Item = (&'r Wanted, Found)>,
+        draw: &mut dyn FnMut() -> u64,
+    ) -> i32 {
+        if rows.len() == 0 || !self.make_room(now_ms, from, rows.len()) {
+            return NO_SESSION;
+        }
+        let mut session = Session {
+            epoch: next_epoch(INITIAL_EPOCH),
+            from,
+            opened_ms: now_ms,
+            used_ms: now_ms,
+            queue: BTreeMap::new(),
+            places: HashMap::new(),
+            next_place: 0,
+        };
+        for (wanted, found) in rows {
+            session.name(wanted.clone());
+            session.tell(&wanted.key, found);
+        }
+        let id = self.new_id(draw);
+        self.partitions += session.queue.len();
+        self.sessions.insert(id, session);
+        id
+    }
+
+    /// Lets sessions go until one of `size` partitions fits. One that was not used for long goes
+    /// first, then a smaller one that is not young; a follower's only for a follower.
+    fn make_room(&mut self, now_ms: u64, from: Fetcher, size: usize) -> bool {
+        let fits = |cache: &FetchSessions| {
+            cache.sessions.len() < FETCH_SESSIONS_MAX
+                && cache.partitions + size <= FETCH_SESSION_PARTITIONS_MAX
+        };
+        if size > FETCH_SESSION_PARTITIONS_MAX {
+            return false;
+        }
+        let aged = |since: u64| now_ms.saturating_sub(since) >= FETCH_SESSION_EVICTION_MS;
+        while !fits(self) {
+            let idle = self.sessions.iter().filter(|(_, s)| aged(s.used_ms));
+            let idlest = idle.min_by_key(|(_, s)| s.used_ms).map(|(id, _)| *id);
+            let gives_way = |s: &Session| {
+                let yields = s.from == Fetcher::Consumer || from == Fetcher::Follower;
+                yields && aged(s.opened_ms) && s.queue.len() < size
+            };
+            let smaller = self.sessions.iter().filter(|(_, s)| gives_way(s));
+            let smallest = smaller
+                .min_by_key(|(_, s)| s.queue.len())
+                .map(|(id, _)| *id);
+            match idlest.or(smallest) {
+                Some(id) => self.remove(id),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// A positive number that no session has and that belongs to this shard.
+    fn new_id(&self, draw: &mut dyn FnMut() -> u64) -> i32 {
+        let most = i32::MAX / self.shards;
+        loop {
+            let drawn = i32::try_from(draw() % u64::from(most.unsigned_abs())).unwrap_or(0);
+            let id = drawn * self.shards + self.shard;
+            if id != NO_SESSION && !self.sessions.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+impl Session {
+    /// A session is by name or by id, never both.
+    fn names_alike(&self, key: &FetchKey) -> bool {
+        let by_name = |key: &FetchKey| match key.topic {
+            FetchTopicKey::Name(_) => true,
+            FetchTopicKey::Id(_) => false,
+        };
+        let first = self.queue.values().next();
+        first.is_none_or(|cached| by_name(&cached.wanted.key) == by_name(key))
+    }
+
+    fn name(&mut self, wanted: Wanted) {
+        if let Some(place) = self.places.get(&wanted.key)
+            && let Some(cached) = self.queue.get_mut(place)
+        {
+            cached.wanted = wanted;
+            return;
+        }
+        self.places.insert(wanted.key.clone(), self.next_place);
+        let cached = Cached {
+            wanted,
+            high_watermark: Offset(-1),
+            log_start: Offset(-1),
+        };
+        self.queue.insert(self.next_place, cached);
+        self.next_place += 1;
+    }
+
+    fn forget(&mut self, key: &FetchKey) {
+        if let Some(place) = self.places.remove(key) {
+            self.queue.remove(&place);
+        }
+    }
+
+    /// Whether the client must hear of the partition; remembers what it hears.
+    fn tell(&mut self, key: &FetchKey, found: Found) -> bool {
+        let Some(place) = self.places.get_mut(key) else {
+            return true;
+        };
+        let Some(cached) = self.queue.get_mut(place) else {
+            return true;
+        };
+        let moved =
+            cached.high_watermark != found.high_watermark || cached.log_start != found.log_start;
+        cached.high_watermark = found.high_watermark;
+        cached.log_start = found.log_start;
+        match found.more {
+            More::Nothing => moved,
+            More::Divergence => true,
+            More::Error => {
+                // Whatever comes after the error is news.
+                cached.high_watermark = Offset(-1);
+                true
+            }
+            More::Records => {
+                if let Some(cached) = self.queue.remove(place) {
+                    *place = self.next_place;
+                    self.queue.insert(self.next_place, cached);
+                    self.next_place += 1;
+                }
+                true
+            }
+        }
+    }
+}
+
+/// Epochs go from 1 and begin again at 1.
+fn next_epoch(epoch: i32) -> i32 {
+    epoch.checked_add(1).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{
+        Begun, FetchKey, FetchSessions, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted,
+    };
+    use thalweg_protocol::ErrorCode;
+    use thalweg_types::limits::{FETCH_SESSION_EVICTION_MS, FETCH_SESSIONS_MAX};
+    use thalweg_types::{LeaderEpoch, Offset, Uuid};
+
+    fn key(partition: i32) -> FetchKey {
+        FetchKey {
+            topic: FetchTopicKey::Name(Arc::from("t")),
+            partition,
+        }
+    }
+
+    fn wanted(partition: i32, offset: i64) -> Wanted {
+        Wanted {
+            key: key(partition),
+            offset: Offset(offset),
+            bytes_max: 100,
+            current_leader_epoch: LeaderEpoch::NONE,
+            last_fetched_epoch: LeaderEpoch::NONE,
+        }
+    }
+
+    fn ask(id: i32, epoch: i32) -> SessionAsk {
+        SessionAsk {
+            id,
+            epoch,
+            from: Fetcher::Consumer,
+        }
+    }
+
+    fn at(high_watermark: i64, more: More) -> Found {
+        Found {
+            high_watermark: Offset(high_watermark),
+            log_start: Offset(0),
+            more,
+        }
+    }
+
+    /// Draws that are random enough for ids.
+    fn draws() -> impl FnMut() -> u64 {
+        let mut state = 1u64;
+        move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            state >> 20
+        }
+    }
+
+    fn finish(
+        cache: &mut FetchSessions,
+        now: u64,
+        begun: Begun,
+        rows: &[(Wanted, Found)],
+        draw: &mut dyn FnMut() -> u64,
+    ) -> Result<(i32, Vec<bool>), ErrorCode> {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(wanted, found)| (wanted, *found))
+            .collect();
+        let finished = cache.finish(now, begun, rows.into_iter(), draw);
+        cache.check();
+        finished
+    }
+
+    fn opened(
+        cache: &mut FetchSessions,
+        now: u64,
+        count: i32,
+        draw: &mut dyn FnMut() -> u64,
+    ) -> i32 {
+        let named: Vec<_> = (0..count).map(|p| wanted(p, 0)).collect();
+        let (begun, fetch) = cache
+            .begin(now, ask(0, 0), named, [])
+            .expect("a new session");
+        let rows: Vec<_> = fetch
+            .into_iter()
+            .map(|w| (w, at(5, More::Nothing)))
+            .collect();
+        finish(cache, now, begun, &rows, draw).expect("told").0
+    }
+
+    fn partitions(all: &[Wanted]) -> Vec<i32> {
+        all.iter().map(|wanted| wanted.key.partition).collect()
+    }
+
+    #[test]
+    fn only_what_changed_is_told_and_who_had_records_waits() {
+        let (mut cache, mut draw) = (FetchSessions::new(1, 3), draws());
+        let id = opened(&mut cache, 0, 3, &mut draw);
+        assert!(id > 0 && id % 3 == 1);
+        // Nothing named: the same three again.
+        let (begun, fetch) = cache.begin(1, ask(id, 1), vec![], []).expect("known");
+        assert_eq!(partitions(&fetch), [0, 1, 2]);
+        let found = [
+            at(5, More::Nothing),
+            at(7, More::Records),
+            at(6, More::Nothing),
+        ];
+        let rows: Vec<_> = fetch.into_iter().zip(found).collect();
+        let told = finish(&mut cache, 1, begun, &rows, &mut draw);
+        assert_eq!(told, Ok((id, vec![false, true, true])));
+        // Partition 1 had records: it is last now. 0 is forgotten, 3 is new.
+        let named = vec![wanted(3, 0), wanted(1, 7)];
+        let (begun, fetch) = cache.begin(2, ask(id, 2), named, [key(0)]).expect("known");
+        assert_eq!(partitions(&fetch), [2, 1, 3]);
+        assert_eq!(fetch[1].offset, Offset(7));
+        let found = [
+            at(-1, More::Error),
+            at(7, More::Nothing),
+            at(5, More::Nothing),
+        ];
+        let rows: Vec<_> = fetch.into_iter().zip(found).collect();
+        let told = finish(&mut cache, 2, begun, &rows, &mut draw);
+        assert_eq!(told, Ok((id, vec![true, false, true])));
+        // The error is over: that is news.
+        let (begun, fetch) = cache.begin(3, ask(id, 3), vec![], []).expect("known");
+        let rows: Vec<_> = fetch
+            .into_iter()
+            .map(|w| (w, at(6, More::Nothing)))
+            .collect();
+        let (_, told) = finish(&mut cache, 3, begun, &rows, &mut draw).expect("told");
+        assert!(told[0]);
+    }
+
+    #[test]
+    fn rp_55_unknown_sessions_and_wrong_epochs() {
+        let (mut cache, mut draw) = (FetchSessions::new(0, 1), draws());
+        let id = opened(&mut cache, 0, 2, &mut draw);
+        let mut refused = |ask, named| cache.begin(1, ask, named, []).map(|_| ());
+        assert_eq!(
+            refused(ask(id + 1, 1), vec![]),
+            Err(ErrorCode::FetchSessionIdNotFound)
+        );
+        assert_eq!(
+            refused(ask(id, 2), vec![]),
+            Err(ErrorCode::InvalidFetchSessionEpoch)
+        );
+        let by_id = Wanted {
+            key: FetchKey {
+                topic: FetchTopicKey::Id(Uuid([1; 16])),
+                partition: 0,
+            },
+            ..wanted(0, 0)
+        };
+        assert_eq!(
+            refused(ask(id, 1), vec![by_id]),
+            Err(ErrorCode::FetchSessionTopicIdError)
+        );
+        // Two requests at once: the first has lost its place.
+        let (first, _) = cache.begin(1, ask(id, 1), vec![], []).expect("known");
+        let (_second, _) = cache.begin(1, ask(id, 2), vec![], []).expect("known");
+        let told = finish(&mut cache, 1, first, &[], &mut draw);
+        assert_eq!(told, Err(ErrorCode::InvalidFetchSessionEpoch));
+        // The last epoch ends it, and so does forgetting everything.
+        cache.begin(1, ask(id, -1), vec![], []).expect("no session");
+        assert!(cache.is_empty());
+        let id = opened(&mut cache, 0, 2, &mut draw);
+        let (begun, fetch) = cache
+            .begin(1, ask(id, 1), vec![], [key(0), key(1)])
+            .expect("known");
+        assert!(fetch.is_empty() && cache.is_empty());
+        assert_eq!(
+            finish(&mut cache, 1, begun, &[], &mut draw),
+            Ok((0, vec![]))
+        );
+    }
+
+    #[test]
+    fn rp_55_a_full_cache_keeps_the_young_and_the_large() {
+        let (mut cache, mut draw) = (FetchSessions::new(0, 1), draws());
+        for _ in 0..FETCH_SESSIONS_MAX {
+            assert_ne!(opened(&mut cache, 0, 2, &mut draw), 0);
+        }
+        assert_eq!(opened(&mut cache, 1, 2, &mut draw), 0, "all are young");
+        let late = FETCH_SESSION_EVICTION_MS;
+        assert_ne!(opened(&mut cache, late, 1, &mut draw), 0, "all are idle");
+        assert_eq!(cache.len(), FETCH_SESSIONS_MAX);
+    }
+
+    #[test]
+    fn epochs_begin_again() {
+        assert_eq!(super::next_epoch(i32::MAX), 1);
+    }
+}
