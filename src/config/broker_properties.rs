@@ -43,25 +43,29 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         Kind::IntOrMinusOne(Bounds::between(1, 9)),
         "-1",
         "Default of the topic property `compression.gzip.level`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "compression.lz4.level",
         Kind::Int(Bounds::between(1, 17)),
         "9",
         "Default of the topic property `compression.lz4.level`.",
-    ),
+    )
+    .no_meaning(),
     Property::broker(
         "compression.type",
         Kind::OneOf(&["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]),
         "producer",
         "Default of the topic property `compression.type`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "compression.zstd.level",
         Kind::Int(Bounds::between(-131_072, 22)),
         "3",
         "Default of the topic property `compression.zstd.level`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "connections.max.idle.ms",
         ANY_LONG,

@@ -31,5 +31,7 @@ pub use describe::{
 };
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
 pub use property::{Property, Scope, Status};
-pub use topic::{CleanupPolicy, ConfigEntry, ConfigSource, TimestampType, TopicConfig};
+pub use topic::{
+    CleanupPolicy, Compression, ConfigEntry, ConfigSource, TimestampType, TopicConfig,
+};
 pub use value::Endpoint;

@@ -28,6 +28,23 @@ pub struct CleanupPolicy {
     pub delete: bool,
 }
 
+/// In which codec batches are stored (`compression.type`). A level of `None` is the codec's own default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// As the producer sent them.
+    AsSent,
+    /// Without compression.
+    Uncompressed,
+    /// gzip, with `compression.gzip.level`.
+    Gzip(Option<i32>),
+    /// snappy.
+    Snappy,
+    /// lz4, which has one level here.
+    Lz4,
+    /// zstd, with `compression.zstd.level`.
+    Zstd(Option<i32>),
+}
+
 /// Where a value comes from; the numbers are Kafka's (`config_source` on the wire).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i8)]
@@ -80,6 +97,7 @@ struct Hot {
     retention_ms: Option<i64>,
     retention_bytes: Option<i64>,
     cleanup_policy: CleanupPolicy,
+    compression: Compression,
 }
 
 impl TopicConfig {
@@ -262,10 +280,10 @@ impl TopicConfig {
         self.hot.cleanup_policy
     }
 
-    /// `compression.type`: a codec's name, or `producer`.
+    /// `compression.type`, with the level of its codec.
     #[must_use]
-    pub fn compression_type(&self) -> &str {
-        text(&self.values, "compression.type")
+    pub fn compression(&self) -> Compression {
+        self.hot.compression
     }
 }
 
@@ -303,7 +321,20 @@ impl Hot {
                 compact: policy("compact"),
                 delete: policy("delete"),
             },
+            compression: compression(values),
         }
+    }
+}
+
+fn compression(values: &Values) -> Compression {
+    let level = |key| i32::try_from(long(values, key)).ok();
+    match text(values, "compression.type") {
+        "uncompressed" => Compression::Uncompressed,
+        "gzip" => Compression::Gzip(level("compression.gzip.level").filter(|level| *level > 0)),
+        "snappy" => Compression::Snappy,
+        "lz4" => Compression::Lz4,
+        "zstd" => Compression::Zstd(level("compression.zstd.level")),
+        _producer => Compression::AsSent,
     }
 }
 
@@ -395,7 +426,7 @@ fn unreachable_kind(key: &str, found: Option<&(Value, ConfigSource)>) -> ! {
 
 #[cfg(test)]
 mod tests {
-    use super::{ConfigSource, TimestampType, TopicConfig};
+    use super::{Compression, ConfigSource, TimestampType, TopicConfig};
     use crate::broker::BrokerConfig;
     use crate::value::Value;
 
@@ -436,8 +467,8 @@ mod tests {
             (Some(604_800_000), None)
         );
         assert_eq!(
-            (c.min_insync_replicas(), c.compression_type()),
-            (1, "producer")
+            (c.min_insync_replicas(), c.compression()),
+            (1, Compression::AsSent)
         );
         assert!(c.cleanup_policy().delete && !c.cleanup_policy().compact);
         // 33 public keys in Kafka 4.3; the hidden one is not listed.

@@ -30,28 +30,32 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "-1",
         from!["compression.gzip.level"],
         "Level for batches that the broker compresses with gzip; -1 takes the codec's default.",
-    ),
+    )
+    .active(),
     Property::topic(
         "compression.lz4.level",
         Kind::Int(Bounds::between(1, 17)),
         "9",
         from!["compression.lz4.level"],
-        "Level for batches that the broker compresses with lz4.",
-    ),
+        "Level for batches that the broker compresses with lz4. Here lz4 has one level.",
+    )
+    .no_meaning(),
     Property::topic(
         "compression.type",
         Kind::OneOf(COMPRESSION_TYPES),
         "producer",
         from!["compression.type"],
         "Codec in which batches are stored. `producer` stores each batch as it was sent.",
-    ),
+    )
+    .active(),
     Property::topic(
         "compression.zstd.level",
         Kind::Int(Bounds::between(-131_072, 22)),
         "3",
         from!["compression.zstd.level"],
         "Level for batches that the broker compresses with zstd.",
-    ),
+    )
+    .active(),
     Property::topic(
         "delete.retention.ms",
         Kind::Long(Bounds::at_least(0)),

@@ -289,8 +289,12 @@ impl FetchSessions {
             places: HashMap::new(),
             next_place: 0,
         };
+        let rows: Vec<_> = rows.collect();
+        for (wanted, _) in &rows {
+            session.name((*wanted).clone());
+        }
+        // Behind all others goes who had records already.
         for (wanted, found) in rows {
-            session.name(wanted.clone());
             session.tell(&wanted.key, found);
         }
         let id = self.new_id(draw);

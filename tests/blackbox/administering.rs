@@ -11,7 +11,9 @@ use thalweg_protocol::messages::{
 };
 use thalweg_protocol::{ErrorCode, Message};
 
-use crate::batch::{plain, read_all, values};
+use thalweg_protocol::records::Codec;
+
+use crate::batch::{compressed, plain, read_all, values};
 use crate::broker::{Broker, Options};
 use crate::wire::{Connection, Topic, error, newest};
 
@@ -377,4 +379,46 @@ fn tools_get_small_true_answers() {
     assert_eq!((moves.error_code, moves.topics.len()), (0, 0));
     let quotas = client.call(&DescribeClientQuotasRequest::default(), 1);
     assert_eq!((quotas.error_code, quotas.entries), (0, Some(Vec::new())));
+}
+
+#[test]
+fn rp_107_another_codec_is_for_new_batches_only() {
+    let broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("codecs", 1, &[]);
+    let text = "z".repeat(3_000);
+    client.append(&topic, 0, compressed(Codec::Gzip, &[&text]));
+    for (word, codec) in [
+        ("zstd", Codec::Zstd),
+        ("lz4", Codec::Lz4),
+        ("snappy", Codec::Snappy),
+        ("uncompressed", Codec::None),
+        ("producer", Codec::Gzip),
+    ] {
+        let set = alter(&mut client, TOPIC, "codecs", "compression.type", Some(word));
+        assert_eq!(set, ErrorCode::None);
+        let at = client.append(&topic, 0, compressed(Codec::Gzip, &[&text]));
+        let got = read_all(&mut client, &topic, 0, at);
+        assert_eq!((got[0].codec, got.len()), (codec, 1), "{word}");
+    }
+    let all = read_all(&mut client, &topic, 0, 0);
+    assert!(values(&all).iter().all(|value| value == text.as_bytes()));
+    assert_eq!((all.len(), all[0].codec), (6, Codec::Gzip));
+    // What is small on the wire and large in the log is refused by its size in the log.
+    alter(
+        &mut client,
+        TOPIC,
+        "codecs",
+        "compression.type",
+        Some("uncompressed"),
+    );
+    alter(
+        &mut client,
+        TOPIC,
+        "codecs",
+        "max.message.bytes",
+        Some("2000"),
+    );
+    let refused = client.produce(&topic, 0, -1, compressed(Codec::Gzip, &[&text]));
+    assert_eq!(error(refused.error_code), ErrorCode::MessageTooLarge);
 }

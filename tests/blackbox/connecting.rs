@@ -48,7 +48,8 @@ fn api_versions_equal_the_documented_table() {
         .lines()
         .filter_map(|line| {
             let cells: Vec<&str> = line.strip_prefix('|')?.split('|').map(str::trim).collect();
-            let (lowest, highest) = cells.get(2)?.split_once('–')?;
+            let versions = cells.get(2)?;
+            let (lowest, highest) = versions.split_once('–').unwrap_or((versions, versions));
             Some((
                 cells[0].parse().ok()?,
                 (lowest.parse().ok()?, highest.parse().ok()?),

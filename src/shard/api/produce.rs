@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_config::{TimestampType, TopicConfig};
+use bytes::BytesMut;
+use thalweg_config::{Compression, TimestampType, TopicConfig};
 use thalweg_control::ClusterView;
 use thalweg_net::MemoryPermit;
 use thalweg_protocol::messages::produce_request::TopicProduceData;
@@ -16,7 +17,9 @@ use thalweg_protocol::messages::produce_response::{
     PartitionProduceResponse, TopicProduceResponse,
 };
 use thalweg_protocol::messages::{ProduceRequest, ProduceResponse};
-use thalweg_protocol::records::{self, ProduceRules, TimestampRule};
+use thalweg_protocol::records::{
+    self, BATCH_HEADER_BYTES, BatchSummary, Codec, Level, ProduceRules, TimestampRule,
+};
 use thalweg_protocol::{ErrorCode, Records};
 use thalweg_reactor::{oneshot, time};
 use thalweg_replica::{Acks, Refused};
@@ -171,8 +174,11 @@ impl Sorting<'_> {
         };
         let rules = rules(&config, self.call.version);
         match records::validate_produce(&batch, &rules) {
-            Ok(summary) => {
+            Ok(mut summary) => {
                 summary.settle(&mut batch);
+                if let Some((codec, level)) = stored_codec(&config, &summary) {
+                    batch = recompressed(batch, &mut summary, codec, level, &rules)?;
+                }
                 Ok((
                     usize::from(owner.0),
                     AppendAsk {
@@ -207,6 +213,50 @@ fn rules(config: &TopicConfig, produce_version: i16) -> ProduceRules {
         keys_required: config.cleanup_policy().compact,
         produce_version,
     }
+}
+
+/// The codec that the topic stores batches in, when it is not the batch's own.
+fn stored_codec(config: &TopicConfig, summary: &BatchSummary) -> Option<(Codec, Level)> {
+    let of = |level: Option<i32>| level.map_or(Level::Default, Level::Of);
+    let (codec, level) = match config.compression() {
+        Compression::AsSent => return None,
+        Compression::Uncompressed => (Codec::None, Level::Default),
+        Compression::Gzip(level) => (Codec::Gzip, of(level)),
+        Compression::Snappy => (Codec::Snappy, Level::Default),
+        Compression::Lz4 => (Codec::Lz4, Level::Default),
+        Compression::Zstd(level) => (Codec::Zstd, of(level)),
+    };
+    (codec != summary.codec).then_some((codec, level))
+}
+
+/// The batch in another codec. It must fit the topic's limit as it is stored, too.
+fn recompressed(
+    batch: BytesMut,
+    summary: &mut BatchSummary,
+    codec: Codec,
+    level: Level,
+    rules: &ProduceRules,
+) -> Result<BytesMut, Complaint> {
+    let bytes_max = rules.max_batch_bytes.min(rules.segment_bytes);
+    let too_large = |bytes: usize| {
+        let text = format!(
+            "the batch has {bytes} bytes as {}, at most {bytes_max} are allowed",
+            codec.name()
+        );
+        (ErrorCode::MessageTooLarge, Some(text))
+    };
+    let plain_bytes = BATCH_HEADER_BYTES + summary.uncompressed_bytes;
+    if codec == Codec::None && plain_bytes > bytes_max {
+        return Err(too_large(plain_bytes));
+    }
+    let stored = records::recompress(&batch, codec, level, rules.decompressed_bytes_max)
+        .map_err(|error| (ErrorCode::UnknownServerError, Some(error.to_string())))?;
+    if stored.len() > bytes_max {
+        return Err(too_large(stored.len()));
+    }
+    summary.bytes = stored.len();
+    summary.codec = codec;
+    Ok(BytesMut::from(stored))
 }
 
 /// Second phase: waits for the owners, at most as long as the client said.
