@@ -29,8 +29,10 @@ pub struct Arguments {
 pub enum Command {
     /// Run a broker until SIGTERM or SIGINT
     Serve(ServeArgs),
-    /// Create, list, describe and delete topics
+    /// Create, list, describe, alter and delete topics
     Topic(TopicArgs),
+    /// Show and change settings of topics and brokers
+    Config(ConfigArgs),
     /// Send lines from stdin to a topic
     Produce(ProduceArgs),
     /// Print the records of a topic
@@ -67,8 +69,113 @@ pub enum TopicCommand {
     List(TopicListArgs),
     /// Show partitions: leader, epoch, replicas, offsets, and the core each lives on
     Describe(TopicDescribeArgs),
+    /// Add partitions, change settings
+    Alter(TopicAlterArgs),
     /// Delete topics and their records
     Delete(TopicDeleteArgs),
+}
+
+/// Flags of `thalweg topic alter`.
+#[derive(Args, Debug, Clone)]
+pub struct TopicAlterArgs {
+    /// Name of the topic
+    pub name: String,
+    /// Number of partitions from now on; it can only grow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    pub partitions: Option<i32>,
+    /// Set a property of the topic; may be repeated
+    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = parse_property)]
+    pub configs: Vec<Property>,
+    /// Give a property back to the broker's default; may be repeated
+    #[arg(long = "delete-config", value_name = "KEY")]
+    pub deleted_configs: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// `thalweg config`.
+#[derive(Args, Debug, Clone)]
+pub struct ConfigArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+/// The subcommands of `thalweg config`.
+#[derive(Subcommand, Debug, Clone)]
+pub enum ConfigCommand {
+    /// Show settings and where they come from
+    Describe(ConfigDescribeArgs),
+    /// Change settings while the broker runs
+    Alter(ConfigAlterArgs),
+}
+
+/// Whose settings.
+#[derive(Args, Debug, Clone)]
+pub struct ConfigOwnerArgs {
+    /// What has the settings
+    #[arg(value_enum)]
+    pub kind: ConfigOwnerKind,
+    /// Name of the topic, or id of the broker [default: all brokers]
+    pub name: Option<String>,
+}
+
+/// What has settings.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ConfigOwnerKind {
+    Topic,
+    Broker,
+}
+
+/// Flags of `thalweg config describe`.
+#[derive(Args, Debug, Clone)]
+pub struct ConfigDescribeArgs {
+    /// Whose settings.
+    #[command(flatten)]
+    pub owner: ConfigOwnerArgs,
+    /// Show defaults too
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg config alter`.
+#[derive(Args, Debug, Clone)]
+pub struct ConfigAlterArgs {
+    /// Whose settings.
+    #[command(flatten)]
+    pub owner: ConfigOwnerArgs,
+    /// Give a setting a value; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_property)]
+    pub set: Vec<Property>,
+    /// Give a setting back to its default; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub delete: Vec<String>,
+    /// Add items to a list; may be repeated
+    #[arg(long, value_name = "KEY=ITEMS", value_parser = parse_property)]
+    pub append: Vec<Property>,
+    /// Take items out of a list; may be repeated
+    #[arg(long, value_name = "KEY=ITEMS", value_parser = parse_property)]
+    pub subtract: Vec<Property>,
+    /// Only check whether the broker would take it
+    #[arg(long)]
+    pub validate_only: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
 }
 
 /// Flags of `thalweg topic create`.

@@ -9,6 +9,7 @@
 //! quietly and successfully.
 
 pub mod args;
+mod config;
 mod consume;
 mod exit;
 mod inspect;
@@ -34,6 +35,7 @@ pub fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Serve(args) => serve::run(args).map_err(Failure::from),
+        Command::Config(args) => config::run(args.command),
         Command::Topic(args) => topic::run(args.command),
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),

@@ -1,12 +1,15 @@
-//! `thalweg topic`: create, list, describe, delete.
+//! `thalweg topic`: create, list, describe, alter, delete.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thalweg_client::{Cluster, FoundOffset, NewTopic, OffsetSpec, Partition, Topic};
+use thalweg_client::{
+    Change, Cluster, ConfigChange, ConfigOwner, FoundOffset, NewTopic, OffsetSpec, Partition, Topic,
+};
 
 use crate::args::{
-    TopicCommand, TopicCreateArgs, TopicDeleteArgs, TopicDescribeArgs, TopicListArgs,
+    TopicAlterArgs, TopicCommand, TopicCreateArgs, TopicDeleteArgs, TopicDescribeArgs,
+    TopicListArgs,
 };
 use crate::exit::{Exit, Failure, connect};
 use crate::output::{self, Align};
@@ -17,6 +20,7 @@ pub(crate) fn run(command: TopicCommand) -> Result<(), Failure> {
         TopicCommand::Create(args) => create(&args),
         TopicCommand::List(args) => list(&args),
         TopicCommand::Describe(args) => describe(&args),
+        TopicCommand::Alter(args) => alter(&args),
         TopicCommand::Delete(args) => delete(&args),
     }
 }
@@ -255,6 +259,41 @@ fn or_dash<T: ToString>(value: Option<T>) -> String {
 
 fn joined(ids: &[i32]) -> String {
     ids.iter().map(i32::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[derive(Serialize)]
+struct AlteredLine {
+    name: String,
+    partitions: Option<i32>,
+    configs: usize,
+}
+
+/// Settings first: they are refused as a whole, and nothing has happened then.
+fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
+    let set = args.configs.iter();
+    let set = set.map(|p| ConfigChange::Set(p.key.clone(), p.value.clone()));
+    let delete = args.deleted_configs.iter().cloned();
+    let changes: Vec<ConfigChange> = set.chain(delete.map(ConfigChange::Delete)).collect();
+    if changes.is_empty() && args.partitions.is_none() {
+        let text = "nothing to change: give --partitions, --config or --delete-config";
+        return Err(Failure::new(Exit::Usage, text));
+    }
+    let mut cluster = connect(&args.broker)?;
+    if !changes.is_empty() {
+        let owner = ConfigOwner::Topic(args.name.clone());
+        cluster.alter_configs(&owner, &changes, Change::Make)?;
+    }
+    if let Some(count) = args.partitions {
+        cluster.create_partitions(&args.name, count)?;
+    }
+    if args.json {
+        return Ok(output::json(&AlteredLine {
+            name: args.name.clone(),
+            partitions: args.partitions,
+            configs: changes.len(),
+        })?);
+    }
+    Ok(output::line(&format!("altered topic {}", args.name))?)
 }
 
 #[derive(Serialize)]

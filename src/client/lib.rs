@@ -14,6 +14,7 @@
 
 mod admin;
 mod cluster;
+mod configs;
 mod connection;
 mod consumer;
 mod error;
@@ -23,6 +24,7 @@ mod versions;
 
 pub use admin::{ClusterDescription, CreatedTopic, FoundOffset, NewTopic, OffsetSpec};
 pub use cluster::{Broker, Cluster, ClusterOptions, MissingTopic, Partition, Topic};
+pub use configs::{Change, ConfigChange, ConfigOwner, Setting, config_source_name};
 pub use connection::{ConnectOptions, Connection, Ticket};
 pub use consumer::{Consumer, ConsumerOptions, Fetched, Isolation, OnOutOfRange, Position};
 pub use error::{Advice, ClientError, Result};

@@ -1,0 +1,147 @@
+//! `thalweg config`: settings of topics and brokers.
+
+use serde::Serialize;
+use thalweg_client::{Change, ConfigChange, ConfigOwner, Setting, config_source_name};
+
+use crate::args::{
+    ConfigAlterArgs, ConfigCommand, ConfigDescribeArgs, ConfigOwnerArgs, ConfigOwnerKind,
+};
+use crate::exit::{Exit, Failure, connect};
+use crate::output::{self, Align};
+
+/// Kafka's number of a value that nobody set.
+const SOURCE_DEFAULT: i8 = 5;
+
+/// Runs one subcommand of `thalweg config`.
+pub(crate) fn run(command: ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Describe(args) => describe(&args),
+        ConfigCommand::Alter(args) => alter(&args),
+    }
+}
+
+fn owner(args: &ConfigOwnerArgs) -> Result<ConfigOwner, Failure> {
+    let usage = |text: &str| Err(Failure::new(Exit::Usage, text));
+    match (args.kind, &args.name) {
+        (ConfigOwnerKind::Topic, Some(name)) => Ok(ConfigOwner::Topic(name.clone())),
+        (ConfigOwnerKind::Topic, None) => usage("name the topic"),
+        (ConfigOwnerKind::Broker, None) => Ok(ConfigOwner::AllBrokers),
+        (ConfigOwnerKind::Broker, Some(id)) => match id.parse() {
+            Ok(id) => Ok(ConfigOwner::Broker(id)),
+            Err(_) => usage("a broker is named by its id, a number"),
+        },
+    }
+}
+
+#[derive(Serialize)]
+struct SynonymLine {
+    name: String,
+    value: Option<String>,
+    source: &'static str,
+}
+
+#[derive(Serialize)]
+struct SettingLine {
+    name: String,
+    value: Option<String>,
+    source: &'static str,
+    read_only: bool,
+    sensitive: bool,
+    synonyms: Vec<SynonymLine>,
+}
+
+impl From<Setting> for SettingLine {
+    fn from(setting: Setting) -> SettingLine {
+        let synonym = |(name, value, source): (String, Option<String>, i8)| SynonymLine {
+            name,
+            value,
+            source: config_source_name(source),
+        };
+        SettingLine {
+            name: setting.name,
+            value: setting.value,
+            source: config_source_name(setting.source),
+            read_only: setting.is_read_only,
+            sensitive: setting.is_sensitive,
+            synonyms: setting.synonyms.into_iter().map(synonym).collect(),
+        }
+    }
+}
+
+fn describe(args: &ConfigDescribeArgs) -> Result<(), Failure> {
+    let owner = owner(&args.owner)?;
+    let mut cluster = connect(&args.broker)?;
+    let settings = cluster.describe_configs(&owner)?;
+    let shown = settings
+        .into_iter()
+        .filter(|setting| args.all || setting.source != SOURCE_DEFAULT);
+    let lines: Vec<SettingLine> = shown.map(SettingLine::from).collect();
+    if args.json {
+        return Ok(output::json(&lines)?);
+    }
+    let headings = [
+        ("NAME", Align::Left),
+        ("VALUE", Align::Left),
+        ("FROM", Align::Left),
+        ("CHANGES", Align::Left),
+    ];
+    let row = |line: &SettingLine| {
+        let changes = if line.read_only { "at start" } else { "live" };
+        vec![
+            line.name.clone(),
+            line.value.clone().unwrap_or_else(|| "-".to_owned()),
+            line.source.to_owned(),
+            changes.to_owned(),
+        ]
+    };
+    Ok(output::table(
+        &headings,
+        &lines.iter().map(row).collect::<Vec<_>>(),
+    )?)
+}
+
+#[derive(Serialize)]
+struct AlteredLine {
+    changed: bool,
+}
+
+fn alter(args: &ConfigAlterArgs) -> Result<(), Failure> {
+    let owner = owner(&args.owner)?;
+    let pair = |p: &crate::args::Property| (p.key.clone(), p.value.clone());
+    let set = args
+        .set
+        .iter()
+        .map(pair)
+        .map(|(k, v)| ConfigChange::Set(k, v));
+    let delete = args.delete.iter().cloned().map(ConfigChange::Delete);
+    let append = args
+        .append
+        .iter()
+        .map(pair)
+        .map(|(k, v)| ConfigChange::Append(k, v));
+    let subtract = args
+        .subtract
+        .iter()
+        .map(pair)
+        .map(|(k, v)| ConfigChange::Subtract(k, v));
+    let changes: Vec<ConfigChange> = set.chain(delete).chain(append).chain(subtract).collect();
+    if changes.is_empty() {
+        let text = "nothing to change: give --set, --delete, --append or --subtract";
+        return Err(Failure::new(Exit::Usage, text));
+    }
+    let change = match args.validate_only {
+        true => Change::Check,
+        false => Change::Make,
+    };
+    let mut cluster = connect(&args.broker)?;
+    cluster.alter_configs(&owner, &changes, change)?;
+    let changed = change == Change::Make;
+    if args.json {
+        return Ok(output::json(&AlteredLine { changed })?);
+    }
+    let text = match changed {
+        true => "changed",
+        false => "would be changed",
+    };
+    Ok(output::line(text)?)
+}

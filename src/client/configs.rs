@@ -1,0 +1,211 @@
+//! Administrative calls: settings of topics and brokers, more partitions.
+
+use thalweg_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use thalweg_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
+use thalweg_protocol::messages::{
+    CreatePartitionsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+};
+
+use crate::cluster::Cluster;
+use crate::error::{ClientError, Result};
+
+/// How long the broker may take for one administrative change, in milliseconds.
+const CHANGE_TIMEOUT_MS: i32 = 30_000;
+
+/// What has settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigOwner {
+    /// A topic, by name.
+    Topic(String),
+    /// A broker, by id.
+    Broker(i32),
+    /// All brokers.
+    AllBrokers,
+}
+
+impl ConfigOwner {
+    /// Kafka's number of the type, and the name on the wire.
+    fn on_the_wire(&self) -> (i8, String) {
+        match self {
+            ConfigOwner::Topic(name) => (2, name.clone()),
+            ConfigOwner::Broker(id) => (4, id.to_string()),
+            ConfigOwner::AllBrokers => (4, String::new()),
+        }
+    }
+}
+
+/// Where a value comes from, by Kafka's numbers (`config_source`).
+#[must_use]
+pub fn config_source_name(source: i8) -> &'static str {
+    match source {
+        1 => "topic",
+        2 => "broker, live",
+        3 => "all brokers, live",
+        4 => "broker, at start",
+        5 => "default",
+        _other => "unknown",
+    }
+}
+
+/// One setting as DescribeConfigs tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// Its value; `None` when it has none or it is secret.
+    pub value: Option<String>,
+    /// Kafka's number of where the value comes from; see [`config_source_name`].
+    pub source: i8,
+    /// Only a start can change it.
+    pub is_read_only: bool,
+    /// It is never shown.
+    pub is_sensitive: bool,
+    /// Every setting that gives a value: name, value, source; the strongest first.
+    pub synonyms: Vec<(String, Option<String>, i8)>,
+}
+
+/// One change of IncrementalAlterConfigs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigChange {
+    /// Give it this value.
+    Set(String, String),
+    /// Go back to the default.
+    Delete(String),
+    /// Add these items to a list.
+    Append(String, String),
+    /// Take these items out of a list.
+    Subtract(String, String),
+}
+
+impl ConfigChange {
+    fn on_the_wire(&self) -> AlterableConfig {
+        let (name, config_operation, value) = match self {
+            ConfigChange::Set(name, value) => (name, 0, Some(value.clone())),
+            ConfigChange::Delete(name) => (name, 1, None),
+            ConfigChange::Append(name, value) => (name, 2, Some(value.clone())),
+            ConfigChange::Subtract(name, value) => (name, 3, Some(value.clone())),
+        };
+        AlterableConfig {
+            name: name.clone(),
+            config_operation,
+            value,
+        }
+    }
+}
+
+/// Whether a change is made or only checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Made.
+    Make,
+    /// Checked.
+    Check,
+}
+
+impl Cluster {
+    /// Every setting of `owner`.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`], for example when there is no such topic.
+    pub fn describe_configs(&mut self, owner: &ConfigOwner) -> Result<Vec<Setting>> {
+        let (resource_type, resource_name) = owner.on_the_wire();
+        let request = DescribeConfigsRequest {
+            resources: vec![DescribeConfigsResource {
+                resource_type,
+                resource_name,
+                configuration_keys: None,
+            }],
+            include_synonyms: true,
+            include_documentation: false,
+        };
+        let what = || format!("describe {owner:?}");
+        self.retry(|cluster| {
+            let response = match owner {
+                // Only the broker itself knows.
+                ConfigOwner::Broker(id) => cluster.broker(*id)?.call(&request)?,
+                ConfigOwner::Topic(_) | ConfigOwner::AllBrokers => cluster.any()?.call(&request)?,
+            };
+            let result = response.results.into_iter().next();
+            let result = result.ok_or_else(|| no_result(&what()))?;
+            ClientError::check(result.error_code, what, result.error_message.as_deref())?;
+            let setting =
+                |c: thalweg_protocol::messages::describe_configs_response::DescribeConfigsResourceResult| {
+                    Setting {
+                        name: c.name,
+                        value: c.value,
+                        source: c.config_source,
+                        is_read_only: c.read_only,
+                        is_sensitive: c.is_sensitive,
+                        synonyms: c
+                            .synonyms
+                            .into_iter()
+                            .map(|s| (s.name, s.value, s.source))
+                            .collect(),
+                    }
+                };
+            Ok(result.configs.into_iter().map(setting).collect())
+        })
+    }
+
+    /// Changes settings of `owner`: all of `changes` or none.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with what is wrong.
+    pub fn alter_configs(
+        &mut self,
+        owner: &ConfigOwner,
+        changes: &[ConfigChange],
+        change: Change,
+    ) -> Result<()> {
+        let (resource_type, resource_name) = owner.on_the_wire();
+        let request = IncrementalAlterConfigsRequest {
+            resources: vec![AlterConfigsResource {
+                resource_type,
+                resource_name,
+                configs: changes.iter().map(ConfigChange::on_the_wire).collect(),
+            }],
+            validate_only: change == Change::Check,
+        };
+        let what = || format!("change settings of {owner:?}");
+        self.retry(|cluster| {
+            let response = match owner {
+                ConfigOwner::Broker(id) => cluster.broker(*id)?.call(&request)?,
+                ConfigOwner::Topic(_) | ConfigOwner::AllBrokers => cluster.any()?.call(&request)?,
+            };
+            let result = response.responses.into_iter().next();
+            let result = result.ok_or_else(|| no_result(&what()))?;
+            ClientError::check(result.error_code, what, result.error_message.as_deref())
+        })
+    }
+
+    /// Gives a topic more partitions: `count` in sum.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`], for example with INVALID_PARTITIONS when it has as many already.
+    pub fn create_partitions(&mut self, topic: &str, count: i32) -> Result<()> {
+        let request = CreatePartitionsRequest {
+            topics: vec![CreatePartitionsTopic {
+                name: topic.to_owned(),
+                count,
+                assignments: None,
+            }],
+            timeout_ms: CHANGE_TIMEOUT_MS,
+            validate_only: false,
+        };
+        let what = || format!("add partitions to topic {topic}");
+        self.forget_topics();
+        self.retry(|cluster| {
+            let response = cluster.any()?.call(&request)?;
+            let result = response.results.into_iter().next();
+            let result = result.ok_or_else(|| no_result(&what()))?;
+            ClientError::check(result.error_code, what, result.error_message.as_deref())
+        })
+    }
+}
+
+fn no_result(what: &str) -> ClientError {
+    ClientError::Invalid(format!("{what}: the broker's answer does not mention it"))
+}
