@@ -12,6 +12,9 @@ use crate::ask::{Caller, Token};
 /// Bytes that a member takes beside its texts.
 const MEMBER_BYTES: usize = 256;
 
+/// Bytes that a protocol takes beside its texts.
+const PROTOCOL_BYTES: usize = 64;
+
 /// Which answer a member waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
@@ -89,7 +92,11 @@ impl Member {
 
     /// What it counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
-        let protocols: usize = self.protocols.iter().map(|(n, m)| n.len() + m.len()).sum();
+        let protocols: usize = self
+            .protocols
+            .iter()
+            .map(|(n, m)| PROTOCOL_BYTES + n.len() + m.len())
+            .sum();
         MEMBER_BYTES
             + self.id.len()
             + self.client_id.len()
@@ -102,7 +109,9 @@ impl Member {
 /// What a request to join would add to the bounds.
 pub(crate) fn bytes_asked(request: &JoinGroupRequest) -> usize {
     let protocols = request.protocols.iter();
-    let texts: usize = protocols.map(|p| p.name.len() + p.metadata.len()).sum();
+    let texts: usize = protocols
+        .map(|p| PROTOCOL_BYTES + p.name.len() + p.metadata.len())
+        .sum();
     MEMBER_BYTES + 2 * MEMBER_CLIENT_ID_BYTES_MAX + texts
 }
 

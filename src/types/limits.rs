@@ -147,7 +147,7 @@ pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
 
 /// Bytes of groups and offsets of one partition of the offsets topic. When full, new members and
 /// offsets are refused.
-pub const COORDINATOR_BYTES_MAX: usize = 128 * 1024 * 1024;
+pub const COORDINATOR_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes that the members of one group bring along: subscriptions, shares, names. When full, new
 /// members and larger shares are refused. They are one record, so it also bounds a batch.
@@ -163,6 +163,7 @@ pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 
+const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);
