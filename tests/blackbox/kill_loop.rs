@@ -26,7 +26,7 @@ type Acked = Mutex<HashMap<(i32, i64), Vec<u8>>>;
 
 #[test]
 fn rp_16_what_was_acknowledged_survives_every_kill() {
-    let rounds = if is_long() { 50 } else { 5 };
+    let rounds = if is_long() { 200 } else { 5 };
     let settings = [("segment.bytes", "1048576")];
     let mut broker = Broker::start_with(Options::default());
     let topic = broker
@@ -34,16 +34,40 @@ fn rp_16_what_was_acknowledged_survives_every_kill() {
         .create_topic("killed", PARTITIONS, &settings);
     let acked = Arc::new(Acked::default());
     for round in 0..rounds {
-        write_until_killed(&mut broker, &topic, &acked, round);
+        write_until_end(&mut broker, &topic, &acked, round, Broker::kill);
         broker.start_again();
         check(&mut broker.connect(), &topic, &acked);
     }
 }
 
-/// Writers run until the broker is killed, which happens after so many acknowledgements.
-fn write_until_killed(broker: &mut Broker, topic: &Topic, acked: &Arc<Acked>, round: usize) {
+/// BI-38: a stop in the midst of writing ends in time, in order, and loses nothing either.
+#[test]
+fn bi_38_a_stop_under_load_ends_in_order() {
+    let mut broker = Broker::start_with(Options::default());
+    let topic = broker.connect().create_topic("stopped", PARTITIONS, &[]);
+    let acked = Arc::new(Acked::default());
+    for round in 0..if is_long() { 20 } else { 2 } {
+        write_until_end(&mut broker, &topic, &acked, round, Broker::stop);
+        let epoch = |broker: &Broker| broker.connect().leader_epoch(&topic, 0);
+        broker.start_again();
+        check(&mut broker.connect(), &topic, &acked);
+        let before = epoch(&broker);
+        broker.stop();
+        broker.start_again();
+        assert_eq!(epoch(&broker), before, "a stop in order raises no epoch");
+    }
+}
+
+/// Writers run until the broker is killed or stopped, which happens after so many acknowledgements.
+fn write_until_end(
+    broker: &mut Broker,
+    topic: &Topic,
+    acked: &Arc<Acked>,
+    round: usize,
+    end: fn(&mut Broker),
+) {
     let count = Arc::new(AtomicU64::new(0));
-    let killed = Arc::new(AtomicBool::new(false));
+    let ending = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..WRITERS)
         .map(|id| {
             let writer = Writer {
@@ -54,12 +78,12 @@ fn write_until_killed(broker: &mut Broker, topic: &Topic, acked: &Arc<Acked>, ro
                 acked: Arc::clone(acked),
                 count: Arc::clone(&count),
             };
-            let killed = Arc::clone(&killed);
+            let ending = Arc::clone(&ending);
             thread::spawn(move || {
                 let reason = writer.run();
                 assert!(
-                    killed.load(Ordering::SeqCst),
-                    "ended before the kill: {reason}"
+                    ending.load(Ordering::SeqCst),
+                    "ended before the broker did: {reason}"
                 );
             })
         })
@@ -72,10 +96,10 @@ fn write_until_killed(broker: &mut Broker, topic: &Topic, acked: &Arc<Acked>, ro
         );
         thread::park_timeout(Duration::from_millis(1));
     }
-    killed.store(true, Ordering::SeqCst);
-    broker.kill();
+    ending.store(true, Ordering::SeqCst);
+    end(broker);
     for writer in writers {
-        writer.join().expect("writers end by the kill");
+        writer.join().expect("writers end with the broker");
     }
 }
 
@@ -129,7 +153,7 @@ impl Writer {
             drop(acked);
             self.count.fetch_add(1, Ordering::Relaxed);
         }
-        unreachable!("writers run until the kill")
+        unreachable!("writers run until the end")
     }
 }
 

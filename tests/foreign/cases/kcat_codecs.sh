@@ -12,7 +12,9 @@ for codec in "${CODECS[@]}"; do
   check_same text "out-$codec" "text through $codec"
   # Debian's librdkafka sends plain batches instead of LZ4 to a broker without FindCoordinator.
   if [ "$codec" != lz4 ] || serves FindCoordinator; then
-    check_equal "$codec" "$(stored_codecs "$topic")" "codec on disk"
+    # A client leaves a batch alone that its codec would make larger.
+    stored=$(stored_codecs "$topic")
+    check_equal "$codec" "$(sed -E 's/^(none (.+)|(.+) none)$/\2\3/' <<<"$stored")" "codec on disk"
   fi
   rm "out-$codec"
 done
