@@ -284,12 +284,12 @@ fn decode<M: Message>(mut body: Decoder, version: i16) -> Result<M, DecodeError>
 }
 
 /// librdkafka, to this day, asks for all topics with four zero bytes where flexible versions have
-/// one: three bytes are left over. Kafka looks at none of them.
+/// one: up to three bytes are left over. Kafka looks at none of them.
 fn is_metadata_of_librdkafka<M: Message>(body: &Decoder, version: i16) -> bool {
     M::NAME == MetadataRequest::NAME
         && ApiKey::Metadata.is_flexible(version)
         && body.check().is_ok()
-        && body.remaining() == 3
+        && body.remaining() <= 3
 }
 
 fn answer<M: Message + 'static>(
