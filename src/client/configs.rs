@@ -1,5 +1,7 @@
 //! Administrative calls: settings of topics and brokers, more partitions.
 
+use std::fmt;
+
 use thalweg_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use thalweg_protocol::messages::incremental_alter_configs_request::{
@@ -10,6 +12,7 @@ use thalweg_protocol::messages::{
 };
 
 use crate::cluster::Cluster;
+use crate::connection::Connection;
 use crate::error::{ClientError, Result};
 
 /// How long the broker may take for one administrative change, in milliseconds.
@@ -105,7 +108,30 @@ pub enum Change {
     Check,
 }
 
+impl fmt::Display for ConfigOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigOwner::Topic(name) => write!(f, "topic {name}"),
+            ConfigOwner::Broker(id) => write!(f, "broker {id}"),
+            ConfigOwner::AllBrokers => f.write_str("all brokers"),
+        }
+    }
+}
+
 impl Cluster {
+    /// Any broker, but for the settings of one that one: only it knows them.
+    fn who_answers_for(&mut self, owner: &ConfigOwner) -> Result<&mut Connection> {
+        match owner {
+            ConfigOwner::Broker(id) => {
+                if self.brokers().iter().all(|broker| broker.id != *id) {
+                    self.list_topics()?;
+                }
+                self.broker(*id)
+            }
+            ConfigOwner::Topic(_) | ConfigOwner::AllBrokers => self.any(),
+        }
+    }
+
     /// Every setting of `owner`.
     ///
     /// # Errors
@@ -121,13 +147,9 @@ impl Cluster {
             include_synonyms: true,
             include_documentation: false,
         };
-        let what = || format!("describe {owner:?}");
+        let what = || format!("describe {owner}");
         self.retry(|cluster| {
-            let response = match owner {
-                // Only the broker itself knows.
-                ConfigOwner::Broker(id) => cluster.broker(*id)?.call(&request)?,
-                ConfigOwner::Topic(_) | ConfigOwner::AllBrokers => cluster.any()?.call(&request)?,
-            };
+            let response = cluster.who_answers_for(owner)?.call(&request)?;
             let result = response.results.into_iter().next();
             let result = result.ok_or_else(|| no_result(&what()))?;
             ClientError::check(result.error_code, what, result.error_message.as_deref())?;
@@ -169,12 +191,9 @@ impl Cluster {
             }],
             validate_only: change == Change::Check,
         };
-        let what = || format!("change settings of {owner:?}");
+        let what = || format!("change settings of {owner}");
         self.retry(|cluster| {
-            let response = match owner {
-                ConfigOwner::Broker(id) => cluster.broker(*id)?.call(&request)?,
-                ConfigOwner::Topic(_) | ConfigOwner::AllBrokers => cluster.any()?.call(&request)?,
-            };
+            let response = cluster.who_answers_for(owner)?.call(&request)?;
             let result = response.responses.into_iter().next();
             let result = result.ok_or_else(|| no_result(&what()))?;
             ClientError::check(result.error_code, what, result.error_message.as_deref())

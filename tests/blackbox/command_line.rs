@@ -98,6 +98,46 @@ fn topics_by_command_line() {
 }
 
 #[test]
+fn settings_by_command_line() {
+    let broker = Broker::start_with(Options::default());
+    against(&broker, &["topic", "create", "t", "--partitions", "1"], 0);
+    let alter = [
+        "topic",
+        "alter",
+        "t",
+        "--partitions",
+        "3",
+        "--config",
+        "segment.ms=60000",
+    ];
+    against(&broker, &alter, 0);
+    let described = against(&broker, &["topic", "describe", "t"], 0);
+    assert!(described.contains("partitions 3"), "{described}");
+    let json = against(&broker, &["config", "describe", "topic", "t", "--json"], 0);
+    let settings: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(settings[0]["name"], "segment.ms");
+    assert_eq!(settings[0]["source"], "topic");
+    assert_eq!(settings.as_array().map(Vec::len), Some(1));
+    let live = [
+        "config",
+        "alter",
+        "broker",
+        "1",
+        "--set",
+        "message.max.bytes=5000",
+    ];
+    against(&broker, &live, 0);
+    let told = against(&broker, &["config", "describe", "broker", "1"], 0);
+    assert!(told.contains("broker, live"), "{told}");
+    let at_start = ["config", "alter", "broker", "--set", "log.dirs=/x"];
+    against(&broker, &at_start, 1);
+    against(&broker, &["config", "describe", "topic", "nowhere"], 4);
+    against(&broker, &["config", "describe", "topic"], 2);
+    against(&broker, &["config", "alter", "topic", "t"], 2);
+    against(&broker, &["topic", "alter", "t", "--partitions", "2"], 1);
+}
+
+#[test]
 fn nobody_there_is_exit_code_3() {
     // Port 1 of the loopback: nobody listens there on a test machine.
     let output = thalweg(&["topic", "list", "--bootstrap-server", "127.0.0.1:1"]);
