@@ -2,6 +2,7 @@
 
 mod admin;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
@@ -438,16 +439,16 @@ impl Controller {
     }
 
     /// Partitions that are gone: by shard that led them, and by name.
-    fn removed(&self, delta: &Delta) -> (Vec<Vec<TopicPartition>>, Vec<PartitionName>) {
+    fn removed(&self, delta: &Delta) -> (Vec<Vec<TopicPartition>>, BTreeSet<PartitionName>) {
         let mut by_shard = vec![Vec::new(); self.shards.len()];
-        let mut names = Vec::new();
+        let mut names = BTreeSet::new();
         for topic in delta.topics_removed.values() {
             for index in topic.partitions.keys() {
                 let id = TopicPartition {
                     topic: topic.id,
                     partition: *index,
                 };
-                names.push(PartitionName::new(topic.name.to_string(), index.0));
+                names.insert(PartitionName::new(topic.name.to_string(), index.0));
                 if let Some(owner) = self.view.owner(id) {
                     by_shard[usize::from(owner.0)].push(id);
                 }

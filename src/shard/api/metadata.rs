@@ -1,10 +1,12 @@
 //! Metadata: brokers, topics and leaders; creates topics on the way where it may.
 
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use thalweg_control::{AutoCreated, ClusterView};
 use thalweg_metadata::{Topic, names};
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::metadata_request::MetadataRequestTopic;
 use thalweg_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
@@ -42,20 +44,11 @@ pub(crate) async fn answer(
         .filter(|topics| version > 0 || !topics.is_empty());
     let may_create = (version < 4 || request.allow_auto_topic_creation)
         && shard.config.auto_create_topics_enable();
-    let mut refused: Vec<(String, ErrorCode)> = Vec::new();
+    let mut refused = HashMap::new();
     if let Some(wanted) = &wanted
         && may_create
     {
-        let mut missing: Vec<String> = Vec::new();
-        for name in wanted
-            .iter()
-            .filter(|t| t.topic_id.is_zero())
-            .filter_map(|t| t.name.as_ref())
-        {
-            if view.image.topic(name).is_none() && !missing.contains(name) {
-                missing.push(name.clone());
-            }
-        }
+        let missing = names_to_create(wanted, |name| view.image.topic(name).is_some());
         if !missing.is_empty() {
             refused = create(&shard, missing).await;
             view = shard.view();
@@ -99,8 +92,21 @@ pub(crate) async fn answer(
     response
 }
 
+/// Names that do not exist, each once, in the order of the request. A frame holds millions of them:
+/// each costs the same, however many came before it.
+fn names_to_create(wanted: &[MetadataRequestTopic], exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut seen = HashSet::new();
+    wanted
+        .iter()
+        .filter(|topic| topic.topic_id.is_zero())
+        .filter_map(|topic| topic.name.as_deref())
+        .filter(|name| !exists(name) && seen.insert(*name))
+        .map(str::to_owned)
+        .collect()
+}
+
 /// Creates topics with the broker's defaults; returns those that could not be created.
-async fn create(shard: &Shard, names: Vec<String>) -> Vec<(String, ErrorCode)> {
+async fn create(shard: &Shard, names: Vec<String>) -> HashMap<String, ErrorCode> {
     let Some(outcomes) = shard.control.auto_create(names.clone()).await else {
         return names
             .into_iter()
@@ -120,7 +126,7 @@ fn one(
     view: &ClusterView,
     name: Option<&str>,
     id: Uuid,
-    refused: &[(String, ErrorCode)],
+    refused: &HashMap<String, ErrorCode>,
     audience: Audience,
 ) -> MetadataResponseTopic {
     if !id.is_zero() {
@@ -144,8 +150,8 @@ fn one(
     if let Some(topic) = view.image.topic(name) {
         return describe(view, topic, audience);
     }
-    let error = match refused.iter().find(|(refused, _)| refused == name) {
-        Some((_, error)) => *error,
+    let error = match refused.get(name) {
+        Some(error) => *error,
         None if names::validate(name).is_err() => ErrorCode::InvalidTopicException,
         None => ErrorCode::UnknownTopicOrPartition,
     };
@@ -185,5 +191,39 @@ fn describe(view: &ClusterView, topic: &Topic, audience: Audience) -> MetadataRe
         is_internal: topic.is_internal(),
         partitions,
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_protocol::messages::metadata_request::MetadataRequestTopic;
+    use thalweg_types::Uuid;
+
+    use super::names_to_create;
+
+    fn named(name: String) -> MetadataRequestTopic {
+        MetadataRequestTopic {
+            name: Some(name),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn missing_names_are_created_once_each_and_ids_not_at_all() {
+        let by_id = MetadataRequestTopic {
+            topic_id: Uuid([1; 16]),
+            ..Default::default()
+        };
+        let wanted = ["b", "known", "a", "b"].map(|name| named(name.to_owned()));
+        let wanted: Vec<_> = wanted.into_iter().chain([by_id]).collect();
+        assert_eq!(names_to_create(&wanted, |name| name == "known"), ["b", "a"]);
+    }
+
+    /// Compared each with each, this many would hold up the core for minutes.
+    #[test]
+    fn bi_a_frame_full_of_names_costs_its_size() {
+        let wanted: Vec<_> = (0..400_000).map(|n| named(n.to_string())).collect();
+        let missing = names_to_create(&wanted, |_| false);
+        assert_eq!(missing.len(), wanted.len());
     }
 }
