@@ -80,6 +80,9 @@ pub enum Refused {
     /// The write of the batch failed, or the log is offline.
     #[error("the partition's log can not be written")]
     StorageFailed,
+    /// So much waits to be written already that no more may.
+    #[error("too much waits to be written to the log")]
+    Congested,
     /// The partition was deleted.
     #[error("the partition was deleted")]
     Deleted,
@@ -106,7 +109,8 @@ impl Refused {
             Refused::OutOfSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
             Refused::StorageFailed => ErrorCode::KafkaStorageError,
             Refused::Deleted => ErrorCode::UnknownTopicOrPartition,
-            Refused::TimedOut => ErrorCode::RequestTimedOut,
+            // One that every client answers with a retry, and none with a look for another leader.
+            Refused::Congested | Refused::TimedOut => ErrorCode::RequestTimedOut,
         }
     }
 }

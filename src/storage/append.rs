@@ -51,7 +51,7 @@ impl Log {
             state.assigned_end
         );
         state.assigned_end = batch.last_offset.plus(1);
-        state.pending_bytes += batch.bytes.len();
+        state.queue_bytes(batch.bytes.len());
         state.pending.push_back(batch);
         if !state.writing {
             state.writing = true;
@@ -218,7 +218,7 @@ impl Inner {
             )),
             Err(error) => Err(error),
         };
-        self.state.borrow_mut().pending_bytes -= total as usize;
+        self.state.borrow_mut().unqueue_bytes(total as usize);
         let Err(error) = written else {
             self.count_write(time::now() - began, batches.len(), total);
             self.on_written(&segment, &batches);
@@ -297,7 +297,7 @@ impl Inner {
             let mut state = self.state.borrow_mut();
             let queued: usize = state.pending.iter().map(|batch| batch.bytes.len()).sum();
             state.pending.clear();
-            state.pending_bytes -= queued;
+            state.unqueue_bytes(queued);
             state.assigned_end = state.written_end;
             state.written_end
         };

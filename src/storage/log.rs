@@ -177,6 +177,16 @@ impl State {
             .map_or(self.written_end, |next| next.base)
     }
 
+    pub(crate) fn queue_bytes(&mut self, bytes: usize) {
+        self.pending_bytes += bytes;
+        self.options.queued.add(bytes);
+    }
+
+    pub(crate) fn unqueue_bytes(&mut self, bytes: usize) {
+        self.pending_bytes -= bytes;
+        self.options.queued.remove(bytes);
+    }
+
     pub(crate) fn check_readable(&self) -> Result<(), ReadError> {
         match &self.stage {
             Stage::Open | Stage::Closing => Ok(()),
@@ -298,11 +308,17 @@ impl Log {
         self.inner.state.borrow().durable_end
     }
 
-    /// Bytes appended and not yet written. Appenders hold back above
-    /// [`thalweg_types::limits::LOG_PENDING_BYTES_MAX`].
+    /// Bytes appended and not yet written. Appenders ask [`Log::has_room`] first.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
         self.inner.state.borrow().pending_bytes
+    }
+
+    /// True while the logs that share [`LogOptions::queued`] have room for a batch of `bytes` to wait
+    /// for its write.
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.inner.state.borrow().options.queued.has_room(bytes)
     }
 
     /// Bytes written and not yet fdatasynced.
@@ -348,9 +364,13 @@ impl Log {
         state.start = state.start.max(start);
     }
 
-    /// Obeys other properties from the next append on.
+    /// Obeys other properties from the next append on. What is queued is counted where
+    /// it was.
     pub fn set_options(&self, options: LogOptions) {
-        self.inner.state.borrow_mut().options = options;
+        let mut state = self.inner.state.borrow_mut();
+        // What this log has queued is counted there.
+        let queued = Rc::clone(&state.options.queued);
+        state.options = LogOptions { queued, ..options };
     }
 
     /// Writes `partition.metadata` durably.

@@ -10,6 +10,7 @@ use thalweg_types::Offset;
 use crate::cache::SegmentCache;
 use crate::inline::InlineAppends;
 use crate::name::PartitionName;
+use crate::queued::QueuedBytes;
 
 /// The properties that a log obeys. The defaults are Kafka's.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct LogOptions {
     pub cache: SegmentCache,
     /// Whether small writes are made on the shard's thread; the logs of one shard share it.
     pub inline: Rc<InlineAppends>,
+    /// What is appended and not yet written; the logs of one shard share it.
+    pub queued: Rc<QueuedBytes>,
     /// Where writes, rolls and flushes are counted; the logs of one shard share it.
     pub metrics: Rc<RefCell<CoreMetrics>>,
 }
@@ -45,6 +48,7 @@ impl Default for LogOptions {
             segment_index_bytes: 10 * 1024 * 1024,
             cache: SegmentCache::new(),
             inline: Rc::default(),
+            queued: Rc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
         }
     }

@@ -46,6 +46,11 @@ pub const APPEND_WRITE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// they cost the same and never hold up the core.
 pub const INLINE_APPEND_BYTES_MAX: u64 = 32 * 1024;
 
+/// Bytes appended to the logs of one shard and not yet written. The memory of a request counts as free
+/// once it is answered, which a timeout or a client that went away does long before a stalled disk
+/// has taken its batches. When full, further batches are refused with a code that has clients retry.
+pub const APPEND_QUEUED_BYTES_MAX: usize = 2 * SHARD_REQUEST_MEMORY_BYTES as usize;
+
 /// Slices of one vectored write (`IOV_MAX` of Linux).
 pub const APPEND_IOVECS_MAX: usize = 1_024;
 
