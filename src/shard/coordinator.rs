@@ -108,6 +108,9 @@ pub(crate) struct Home {
     /// The timer that is set, and for when.
     timer: RefCell<Option<(u64, task::Task<()>)>>,
     loading: RefCell<Option<task::Task<()>>>,
+    /// Nothing more happens here: a write that ends later must set no timer, which would keep this
+    /// coordinator alive for ever.
+    is_closed: Cell<bool>,
     /// Where the machine's clock begins.
     began: Instant,
 }
@@ -123,6 +126,7 @@ impl Home {
             is_draining: Cell::new(false),
             timer: RefCell::default(),
             loading: RefCell::default(),
+            is_closed: Cell::new(false),
             began: time::now(),
         })
     }
@@ -214,6 +218,9 @@ impl Home {
         let Some(next) = self.machine.borrow().next_deadline() else {
             return;
         };
+        if self.is_closed.get() {
+            return;
+        }
         let mut timer = self.timer.borrow_mut();
         if let Some((at, task)) = &*timer {
             if *at <= next {
@@ -238,6 +245,7 @@ impl Home {
     }
 
     fn close(&self) {
+        self.is_closed.set(true);
         if let Some((_, timer)) = self.timer.borrow_mut().take() {
             timer.abort();
         }

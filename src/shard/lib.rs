@@ -43,5 +43,7 @@ mod producers;
 mod question;
 mod service;
 mod shard;
+#[cfg(test)]
+mod shard_tests;
 
 pub use lifecycle::{PeerLink, ShardSetup, connect, spawn};

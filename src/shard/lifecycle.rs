@@ -232,9 +232,7 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
         PeerRequest::Append { asks, acks, reply } => shard.append_here(asks, acks, reply),
         PeerRequest::Fetch { asks, park, reply } => {
             let shard = Rc::clone(shard);
-            task::spawn(async move {
-                let _ = reply.send(shard.fetch_here(asks, park).await);
-            });
+            task::spawn(async move { shard.fetch_for_peer(asks, park, reply).await });
         }
         PeerRequest::Group(request) => shard.coordinators.ask(*request),
         PeerRequest::Questions { asks, reply } => {
@@ -290,7 +288,6 @@ impl Lifecycle {
                 }
                 Err(error) => {
                     self.shard.mark_offline(wanted.id);
-                    self.shard.metrics.borrow_mut().counters.partitions_offline += 1;
                     failures.push(format!(
                         "{}-{}: offline: {error}",
                         wanted.topic, wanted.id.partition
@@ -299,8 +296,6 @@ impl Lifecycle {
             }
         }
         self.shard.adopt_view(view);
-        self.shard.metrics.borrow_mut().counters.partitions_led =
-            self.shard.partition_count() as u64;
         failures
     }
 
@@ -320,10 +315,13 @@ impl Lifecycle {
     fn scrape(&self) -> CoreMetrics {
         self.net.refresh_gauges();
         let parked = self.shard.parked_fetches();
+        let (led, offline) = (self.shard.led_count(), self.shard.offline_count());
         let producers = self.shard.producers();
         let waiting = self.shard.mailbox_depth();
         let mut metrics = self.shard.metrics.borrow_mut();
         let stats = thalweg_reactor::stats::read();
+        metrics.counters.partitions_led = led;
+        metrics.counters.partitions_offline = offline;
         metrics.counters.fetches_parked = parked;
         metrics.counters.producers = producers;
         metrics.counters.mailbox_depth = waiting;

@@ -166,6 +166,10 @@ impl Partition {
 
     /// Gives the batch its offsets and queues it; the outcome goes to `group`.
     pub(crate) fn append(&self, ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
+        if !self.log.has_room(ask.batch.len()) {
+            self.refuse_append(ask.slot, Refused::Congested, group);
+            return;
+        }
         let token = Token(self.next_token.get());
         let mut effects = Vec::new();
         let accepted = self.replica.borrow_mut().on_produce(
@@ -257,7 +261,6 @@ impl Partition {
                 replica.on_write_failed(from, &mut effects);
                 self.metrics.borrow_mut().counters.append_failures += 1;
                 if error.is_final() && replica.is_leader() {
-                    self.metrics.borrow_mut().counters.partitions_offline += 1;
                     replica.stop(StopReason::StorageFailed, None, &mut effects);
                 }
             }
@@ -282,6 +285,11 @@ impl Partition {
         let now = TimestampMs(time::unix_ms());
         let mut replica = self.replica.borrow_mut();
         replica.expire_producers(now, keep_ms, max)
+    }
+
+    /// True when its log has failed: it is served no more.
+    pub(crate) fn is_offline(&self) -> bool {
+        !self.replica.borrow().is_leader()
     }
 
     /// Producers remembered here.

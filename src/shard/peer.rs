@@ -64,7 +64,8 @@ pub(crate) struct FetchFound {
     pub log_start: Offset,
     /// Where the client's history leaves the leader's: (epoch, its end offset).
     pub diverging: Option<(LeaderEpoch, Offset)>,
-    /// Too many fetches are parked on the partition already: answer with what there is.
+    /// Too many fetches are parked on the partition already, or its shard is stopping: answer with what
+    /// there is.
     pub crowded: bool,
     /// The bytes to send; `None` when there is nothing to send now.
     pub plan: Option<ReadPlan>,

@@ -191,8 +191,17 @@ impl Shard {
         self.partitions.borrow().values().cloned().collect()
     }
 
-    pub(crate) fn partition_count(&self) -> usize {
-        self.partitions.borrow().len()
+    /// Partitions whose logs could not be opened or have failed since.
+    pub(crate) fn offline_count(&self) -> u64 {
+        let partitions = self.partitions.borrow();
+        let failed = partitions.values().filter(|p| p.is_offline()).count();
+        (self.offline.borrow().len() + failed) as u64
+    }
+
+    /// Partitions that this shard serves.
+    pub(crate) fn led_count(&self) -> u64 {
+        let partitions = self.partitions.borrow();
+        partitions.values().filter(|p| !p.is_offline()).count() as u64
     }
 
     pub(crate) fn parked_fetches(&self) -> u64 {
@@ -309,6 +318,24 @@ impl Shard {
         FetchAnswer::Coming(answer)
     }
 
+    /// Looks on behalf of another shard. Its fetch may be over before this is: its unpark has then
+    /// overtaken the registrations made here, which nobody else would remove.
+    pub(crate) async fn fetch_for_peer(
+        &self,
+        asks: Vec<FetchAsk>,
+        park: Option<Park>,
+        reply: oneshot::Sender<Vec<FetchFound>>,
+    ) {
+        let registered: Vec<_> = asks.iter().map(|ask| ask.id).collect();
+        let id = park.as_ref().map(|park| park.id);
+        let found = self.fetch_here(asks, park).await;
+        if reply.send(found).is_err()
+            && let Some(id) = id
+        {
+            self.unpark_here(id, &registered);
+        }
+    }
+
     /// Looks into partitions of this shard.
     pub(crate) async fn fetch_here(
         &self,
@@ -317,10 +344,15 @@ impl Shard {
     ) -> Vec<FetchFound> {
         let mut found = Vec::with_capacity(asks.len());
         for ask in asks {
-            found.push(match self.partition(ask.id) {
-                Some(partition) => partition.fetch(&ask, park.as_ref()).await,
+            // Asked again each time: the stop may begin between two looks into logs.
+            let stopping = self.is_stopping();
+            let park = park.as_ref().filter(|_| !stopping);
+            let mut one = match self.partition(ask.id) {
+                Some(partition) => partition.fetch(&ask, park).await,
                 None => FetchFound::refused(ask.slot, self.absence(ask.id)),
-            });
+            };
+            one.crowded |= stopping;
+            found.push(one);
         }
         found
     }

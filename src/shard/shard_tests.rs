@@ -1,0 +1,287 @@
+//! One shard with one partition on a real log, without sockets.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use thalweg_config::{BrokerConfig, TopicConfig};
+use thalweg_control::{ClusterView, ControlHandle, Endpoint, PartitionToOpen};
+use thalweg_group::{Answer, Ask, Caller};
+use thalweg_metadata::{Image, Placement};
+use thalweg_metrics::CoreMetrics;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use thalweg_protocol::messages::{JoinGroupRequest, OffsetCommitRequest};
+use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
+use thalweg_reactor::event::Event;
+use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
+use thalweg_replica::{Acks, Isolation};
+use thalweg_storage::{LogOptions, QueuedBytes, Recovery};
+use thalweg_types::limits::APPEND_QUEUED_BYTES_MAX;
+use thalweg_types::{
+    BrokerId, ClusterId, LeaderEpoch, Offset, PartitionIndex, ShardId, TimestampMs, TopicPartition,
+    Uuid,
+};
+
+use crate::append_group::Appended;
+use crate::coordinator::GroupAsk;
+use crate::partition::{OpenContext, Partition};
+use crate::peer::{AppendAsk, FetchAsk, FetchFound, Park};
+use crate::shard::{Shard, ShardParts};
+
+const ID: TopicPartition = TopicPartition {
+    topic: Uuid([7; 16]),
+    partition: PartitionIndex(0),
+};
+
+struct Rig {
+    shard: Rc<Shard>,
+    queued: Rc<QueuedBytes>,
+    _dir: tempfile::TempDir,
+}
+
+fn with_rig<F: Future<Output = ()>>(test: impl FnOnce(Rig) -> F) {
+    let runtime = Runtime::new(RuntimeOptions {
+        engine: EngineChoice::Plain,
+        ..RuntimeOptions::default()
+    })
+    .expect("a runtime");
+    runtime.block_on(async { test(Rig::new().await).await });
+}
+
+impl Rig {
+    async fn new() -> Rig {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = Arc::new(BrokerConfig::default());
+        let metrics = Rc::new(RefCell::new(CoreMetrics::new(0, 1)));
+        let (requests, _) = mailbox::channel(1);
+        let (peer, _) = mailbox::channel(1);
+        let image = Image::default();
+        let shard = Shard::new(ShardParts {
+            id: ShardId(0),
+            control: ControlHandle::new(requests),
+            data_dir: dir.path().to_owned(),
+            metrics: Rc::clone(&metrics),
+            peers: vec![peer],
+            view: Arc::new(ClusterView {
+                placement: Placement::new(&image, BrokerId(1), 1),
+                image: Arc::new(image),
+                cluster_id: ClusterId("c".to_owned()),
+                config: Arc::clone(&config),
+                broker_id: BrokerId(1),
+                endpoint: Endpoint {
+                    host: "h".to_owned(),
+                    port: 1,
+                },
+            }),
+            config: Arc::clone(&config),
+        });
+        let options = LogOptions::default();
+        let queued = Rc::clone(&options.queued);
+        let wanted = PartitionToOpen {
+            id: ID,
+            topic: "t".to_owned(),
+            leader_epoch: LeaderEpoch(0),
+            opening: Recovery::AfterCleanStop.into(),
+        };
+        let (topic_config, _) = TopicConfig::resolve(&config, std::iter::empty());
+        let context = OpenContext {
+            local: BrokerId(1),
+            data_dir: dir.path(),
+            config: &topic_config,
+            options,
+            metrics: &metrics,
+        };
+        let partition = Partition::open(&wanted, context).await.expect("opened");
+        shard.insert_partition(partition);
+        Rig {
+            shard,
+            queued,
+            _dir: dir,
+        }
+    }
+
+    async fn append(&self) -> Appended {
+        let (reply, outcome) = oneshot::channel();
+        self.shard
+            .append_here(vec![one_record()], Acks::Leader, reply);
+        let mut rows = outcome.await.expect("an outcome");
+        rows.pop().expect("one row")
+    }
+}
+
+fn one_record() -> AppendAsk {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    let now = TimestampMs(1_000);
+    builder.push(now, None, Some(b"v"), &[]).expect("it fits");
+    let uncompressed_bytes = builder.uncompressed_bytes();
+    let batch = BytesMut::from(builder.build(Codec::None).expect("built"));
+    AppendAsk {
+        slot: 0,
+        id: ID,
+        summary: BatchSummary {
+            bytes: batch.len(),
+            record_count: 1,
+            last_offset_delta: 0,
+            max_timestamp: now,
+            offset_delta_of_max_timestamp: 0,
+            timestamp_type: TimestampType::CreateTime,
+            codec: Codec::None,
+            uncompressed_bytes,
+            producer: None,
+            is_transactional: false,
+            is_control: false,
+        },
+        batch,
+    }
+}
+
+fn at_the_end() -> Vec<FetchAsk> {
+    vec![FetchAsk {
+        slot: 0,
+        id: ID,
+        offset: Offset::ZERO,
+        current_leader_epoch: LeaderEpoch::NONE,
+        last_fetched_epoch: LeaderEpoch::NONE,
+        bytes_max: 1_000,
+        isolation: Isolation::ReadUncommitted,
+    }]
+}
+
+fn park(wake: &Event) -> Park {
+    Park {
+        id: 9,
+        wake: wake.clone(),
+        missing_bytes: 1,
+    }
+}
+
+#[test]
+fn bi_35_a_fetch_that_ended_before_its_owner_looked_leaves_nothing_behind() {
+    with_rig(|rig| async move {
+        let (reply, answer) = oneshot::channel::<Vec<FetchFound>>();
+        drop(answer);
+        // What the end of the fetch sends; the mailbox is faster than the look.
+        rig.shard.unpark_here(9, &[ID]);
+        let park = Some(park(&Event::new()));
+        rig.shard.fetch_for_peer(at_the_end(), park, reply).await;
+        assert_eq!(rig.shard.parked_fetches(), 0);
+    });
+}
+
+#[test]
+fn a_stopping_owner_parks_no_fetch() {
+    with_rig(|rig| async move {
+        let wake = Event::new();
+        rig.shard.fetch_here(at_the_end(), Some(park(&wake))).await;
+        assert_eq!(rig.shard.parked_fetches(), 1);
+        rig.shard.begin_stop();
+        assert!(wake.is_open());
+        let found = rig.shard.fetch_here(at_the_end(), Some(park(&wake))).await;
+        assert!(found[0].is_urgent(), "answered at once");
+        assert_eq!(rig.shard.parked_fetches(), 0);
+    });
+}
+
+#[test]
+fn what_waits_for_a_disk_is_bounded() {
+    with_rig(|rig| async move {
+        let base = |row: Appended| row.result.map(|placed| placed.base_offset);
+        assert_eq!(base(rig.append().await), Ok(Offset(0)));
+        assert_eq!(rig.queued.get(), 0, "written is no longer queued");
+        // Other logs of the shard, whose disk has stalled.
+        rig.queued.add(APPEND_QUEUED_BYTES_MAX);
+        assert_eq!(base(rig.append().await), Err(ErrorCode::RequestTimedOut));
+        rig.queued.remove(APPEND_QUEUED_BYTES_MAX);
+        assert_eq!(base(rig.append().await), Ok(Offset(1)), "nothing is lost");
+    });
+}
+
+#[test]
+fn a_partition_that_is_deleted_is_offline_no_more() {
+    with_rig(|rig| async move {
+        assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 0));
+        let other = TopicPartition {
+            partition: PartitionIndex(1),
+            ..ID
+        };
+        rig.shard.mark_offline(other);
+        assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 1));
+        rig.shard.remove_partition(other);
+        assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 0));
+    });
+}
+
+fn ask_group(rig: &Rig, ask: Ask) -> oneshot::Receiver<Answer> {
+    let (reply, answer) = oneshot::channel();
+    rig.shard.coordinators.ask(GroupAsk {
+        home: ID,
+        caller: Caller {
+            client_id: "c".to_owned(),
+            client_host: "/h".to_owned(),
+            version: 3,
+        },
+        ask,
+        reply,
+    });
+    answer
+}
+
+fn join() -> Ask {
+    Ask::Join(JoinGroupRequest {
+        group_id: "joined".to_owned(),
+        session_timeout_ms: 10_000,
+        rebalance_timeout_ms: 60_000,
+        protocol_type: "consumer".to_owned(),
+        protocols: vec![JoinGroupRequestProtocol {
+            name: "range".to_owned(),
+            metadata: Bytes::new(),
+        }],
+        ..Default::default()
+    })
+}
+
+fn commit() -> Ask {
+    Ask::Commit(OffsetCommitRequest {
+        group_id: "committed".to_owned(),
+        generation_id_or_member_epoch: -1,
+        topics: vec![OffsetCommitRequestTopic {
+            name: "t".to_owned(),
+            partitions: vec![OffsetCommitRequestPartition::default()],
+            ..Default::default()
+        }],
+        ..Default::default()
+    })
+}
+
+#[test]
+fn a_closed_coordinator_goes_away_with_its_last_write() {
+    with_rig(|rig| async move {
+        let partition = rig.shard.partition(ID).expect("there");
+        let owners = Rc::strong_count(&partition);
+        let (coordinators, config) = (&rig.shard.coordinators, &rig.shard.config);
+        coordinators.open(Rc::clone(&partition), config);
+        while !matches!(ask_group(&rig, commit()).await, Some(Answer::Commit(answer))
+            if answer.topics[0].partitions[0].error_code == 0)
+        {
+            task::yield_now().await;
+        }
+        let _joining = ask_group(&rig, join());
+        let _committing = ask_group(&rig, commit());
+        coordinators.close(ID);
+        partition.close().await;
+        for _ in 0..10 {
+            task::yield_now().await;
+        }
+        assert_eq!(
+            Rc::strong_count(&partition),
+            owners,
+            "nobody holds it any more"
+        );
+    });
+}
