@@ -18,7 +18,7 @@ use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
-use thalweg_storage::LogOptions;
+use thalweg_storage::{LogOptions, PartitionName, set_partition_aside};
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 use thalweg_types::{ShardId, TopicPartition};
 
@@ -259,10 +259,13 @@ impl Lifecycle {
         let mut failures = Vec::new();
         for id in delete {
             self.shard.coordinators.close(id);
-            if let Some(partition) = self.shard.remove_partition(id)
-                && let Err(error) = partition.delete().await
-            {
-                failures.push(format!("{}: not deleted: {error}", partition.name()));
+            match self.shard.remove_partition(id) {
+                Some(partition) => {
+                    if let Err(error) = partition.delete().await {
+                        failures.push(format!("{}: not deleted: {error}", partition.name()));
+                    }
+                }
+                None => failures.extend(self.free_name(id).await.err()),
             }
         }
         for wanted in open {
@@ -297,6 +300,25 @@ impl Lifecycle {
         }
         self.shard.adopt_view(view);
         failures
+    }
+
+    /// The log of a deleted partition could not be opened: what is in its directory is kept, and the
+    /// next topic of that name finds none. Must run before the view without the topic is adopted.
+    async fn free_name(&self, id: TopicPartition) -> Result<(), String> {
+        let view = self.shard.view();
+        let Some(topic) = view.image.topic_by_id(id.topic) else {
+            return Ok(());
+        };
+        let name = PartitionName::new(topic.name.to_string(), id.partition.0);
+        match set_partition_aside(&self.shard.data_dir, name.clone()).await {
+            Ok(Some(to)) => {
+                tracing::warn!(partition = %name, to = %to.display(),
+                    "deleted, but its log could not be opened: set aside, delete it when you are sure");
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(format!("{name}: not set aside: {error}")),
+        }
     }
 
     /// Lets partitions that are open obey the settings of the current view.

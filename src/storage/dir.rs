@@ -94,6 +94,49 @@ pub struct PartitionDir {
     pub topic_id: Option<TopicId>,
 }
 
+/// Renames the directory of a partition in `parent` whose log could not be opened and whose topic is
+/// gone: nothing of it is lost, and its name is free for another topic. `None` when there is none.
+///
+/// # Errors
+/// [`LogError::Io`].
+pub async fn set_partition_aside(
+    parent: &Path,
+    name: PartitionName,
+) -> Result<Option<PathBuf>, LogError> {
+    let dir = parent.join(name.to_string());
+    if !fs::exists(&dir)
+        .await
+        .map_err(LogError::io("look for", &dir))?
+    {
+        return Ok(None);
+    }
+    let topic_id = partition_files::load_topic_id(&dir).await?;
+    move_aside(parent, &PartitionDir { name, topic_id })
+        .await
+        .map(Some)
+}
+
+async fn move_aside(parent: &Path, stray: &PartitionDir) -> Result<PathBuf, LogError> {
+    let from = parent.join(stray.name.to_string());
+    let mut unique = stray.topic_id.unwrap_or(Uuid::ZERO);
+    let mut to = parent.join(stray.name.stray(unique));
+    // Directories that lost their ids look alike: none may stand in the way of the next.
+    while fs::exists(&to)
+        .await
+        .map_err(LogError::io("look for", &to))?
+    {
+        unique = Uuid(u128::from_be_bytes(unique.0).wrapping_add(1).to_be_bytes());
+        to = parent.join(stray.name.stray(unique));
+    }
+    fs::rename(&from, &to)
+        .await
+        .map_err(LogError::io("rename", &from))?;
+    fs::sync_dir(parent)
+        .await
+        .map_err(LogError::io("sync", parent))?;
+    Ok(to)
+}
+
 /// Outcome of [`LogDir::mark_clean`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CleanMark {
@@ -326,17 +369,7 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
-        let from = self.path.join(stray.name.to_string());
-        let to = self
-            .path
-            .join(stray.name.stray(stray.topic_id.unwrap_or(Uuid::ZERO)));
-        fs::rename(&from, &to)
-            .await
-            .map_err(LogError::io("rename", &from))?;
-        fs::sync_dir(&self.path)
-            .await
-            .map_err(LogError::io("sync", &self.path))?;
-        Ok(to)
+        move_aside(&self.path, stray).await
     }
 
     /// Replaces a checkpoint, durably. `offsets` is all of it: entries of partitions that are not open

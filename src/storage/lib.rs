@@ -64,7 +64,7 @@ pub use cache::SegmentCache;
 pub use checkpoint::PartitionOffsets;
 pub use dir::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy,
-    PartitionDir,
+    PartitionDir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, ReadError};
 pub use inline::InlineAppends;

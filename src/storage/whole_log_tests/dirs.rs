@@ -8,7 +8,7 @@ use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
 use super::{TestLog, on_both_engines};
 use crate::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, LogOptions,
-    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery,
+    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, set_partition_aside,
 };
 
 fn policy() -> OpenPolicy {
@@ -230,5 +230,28 @@ fn st_15_deleted_directories_go_and_strays_are_set_aside() {
         // A stray does not keep the directory from being clean.
         let marked = log_dir.mark_clean(1, &BTreeSet::new()).await.expect("told");
         assert_eq!(marked, CleanMark::Written);
+    });
+}
+
+#[test]
+fn st_15_two_directories_without_an_id_are_set_aside_one_beside_the_other() {
+    on_both_engines(|dir| async move {
+        let mut names = BTreeSet::new();
+        for content in ["first", "second"] {
+            let partition = dir.join("t-0");
+            std::fs::create_dir(&partition).expect("made");
+            std::fs::write(partition.join("00000000000000000000.log"), content).expect("written");
+            let aside = set_partition_aside(&dir, super::name())
+                .await
+                .expect("renamed")
+                .expect("it was there");
+            let kept = std::fs::read_to_string(aside.join("00000000000000000000.log"));
+            assert_eq!(kept.expect("kept"), content);
+            assert!(!partition.exists(), "the name is free");
+            names.insert(aside);
+        }
+        assert_eq!(names.len(), 2);
+        let none = set_partition_aside(&dir, super::name()).await;
+        assert_eq!(none.expect("looked"), None);
     });
 }
