@@ -86,8 +86,6 @@ counters! {
     Counter append_batches = "thalweg_append_batches_total", "Record batches written to logs.";
     Counter append_bytes = "thalweg_append_bytes_total", "Record bytes written to logs.";
     Counter produce_retries = "thalweg_produce_retries_total", "Batches of idempotent producers that were in the log already and were not appended again.";
-    Counter append_writes_inline = "thalweg_append_inline_writes_total", "Writes to logs made on the core itself, not through its ring.";
-    Counter append_inline_stalls = "thalweg_append_inline_stalls_total", "Writes made on the core itself that took more than 1 ms; writes then go through the ring for a second.";
     Counter append_failures = "thalweg_append_failures_total", "Writes to logs that failed.";
     Counter segments_rolled = "thalweg_segments_rolled_total", "Segments closed for size or age.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";

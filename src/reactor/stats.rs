@@ -12,8 +12,6 @@ use std::cell::RefCell;
 pub struct ReactorStats {
     /// File reads and writes begun.
     pub ops_started: u64,
-    /// Writes made on the thread itself.
-    pub inline_writes: u64,
     /// File reads and writes whose result is known.
     pub ops_finished: u64,
     /// Bytes of file data written.
@@ -66,7 +64,6 @@ thread_local! {
 impl ReactorStats {
     const ZERO: ReactorStats = ReactorStats {
         ops_started: 0,
-        inline_writes: 0,
         ops_finished: 0,
         file_bytes_written: 0,
         file_bytes_read: 0,

@@ -350,8 +350,6 @@ impl Lifecycle {
         metrics.counters.reactor_ops = stats.ops_started;
         metrics.counters.reactor_short_writes = stats.short_ops_resubmitted;
         metrics.counters.reactor_in_flight = stats.ops_started - stats.ops_finished;
-        metrics.counters.append_writes_inline = stats.inline_writes;
-        metrics.counters.append_inline_stalls = self.log_options.inline.stalls();
         metrics.counters.sendfile_stalls = stats.sendfile_stalls;
         metrics.clone()
     }

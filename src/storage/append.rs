@@ -202,15 +202,7 @@ impl Inner {
             batches,
         } = job;
         let began = time::now();
-        let inline = Rc::clone(&self.state.borrow().options.inline);
-        let outcome = if inline.allows(total, began) {
-            let outcome = fs::write_inline(&file, &bytes, position);
-            inline.note(began, time::now());
-            outcome
-        } else {
-            fs::write_at(&file, bytes, position).await
-        };
-        let written = match outcome {
+        let written = match fs::write_at(&file, bytes, position).await {
             Ok(written) if written == total => Ok(()),
             Ok(written) => Err(io::Error::new(
                 io::ErrorKind::WriteZero,

@@ -37,7 +37,6 @@ mod error;
 mod flush;
 mod index;
 mod indexes;
-mod inline;
 pub mod inspect;
 mod listing;
 mod log;
@@ -67,7 +66,6 @@ pub use dir::{
     PartitionDir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, ReadError};
-pub use inline::InlineAppends;
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};

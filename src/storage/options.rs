@@ -8,7 +8,6 @@ use thalweg_metrics::CoreMetrics;
 use thalweg_types::Offset;
 
 use crate::cache::SegmentCache;
-use crate::inline::InlineAppends;
 use crate::name::PartitionName;
 use crate::queued::QueuedBytes;
 
@@ -29,8 +28,6 @@ pub struct LogOptions {
     pub segment_index_bytes: u32,
     /// Closed segments in memory; give the logs of one shard clones of one cache.
     pub cache: SegmentCache,
-    /// Whether small writes are made on the shard's thread; the logs of one shard share it.
-    pub inline: Rc<InlineAppends>,
     /// What is appended and not yet written; the logs of one shard share it.
     pub queued: Rc<QueuedBytes>,
     /// Where writes, rolls and flushes are counted; the logs of one shard share it.
@@ -47,7 +44,6 @@ impl Default for LogOptions {
             index_interval_bytes: 4 * 1024,
             segment_index_bytes: 10 * 1024 * 1024,
             cache: SegmentCache::new(),
-            inline: Rc::default(),
             queued: Rc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
         }

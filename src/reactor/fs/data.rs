@@ -1,19 +1,14 @@
 //! Reads, writes and flushes of open files.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::AsRawFd;
 
 use bytes::{Bytes, BytesMut};
-use nix::sys::uio::pwritev;
 
 use super::file::{File, FsError};
 use crate::engine::{self, Op, ReadOp, WriteOp};
-use crate::stats;
 use crate::sys;
 use crate::workers::SYNCERS;
-
-/// Slices that one `pwritev` takes.
-const IOV_MAX: usize = 1_024;
 
 /// Writes `bufs` one after the other at `offset` and gives the count of bytes, which is always that
 /// of all of them. It begins at the first poll and runs to its end even if the future is dropped; two
@@ -32,46 +27,6 @@ pub async fn write_at(file: &File, bufs: Vec<Bytes>, offset: u64) -> io::Result<
         Ok(()) => Ok(len),
         Err(error) => Err(FsError::wrap("write", file.path(), Some(offset), error)),
     }
-}
-
-/// As [`write_at`], but by `pwritev` on the calling thread: no hand-over to a worker and back, which
-/// costs more than a small write into the page cache. It may wait for the disk when the kernel
-/// throttles writers: callers time it and go back to [`write_at`] when it does.
-///
-/// # Errors
-/// As [`write_at`].
-pub fn write_inline(file: &File, bufs: &[Bytes], offset: u64) -> io::Result<u64> {
-    let total: usize = bufs.iter().map(Bytes::len).sum();
-    let mut written = 0;
-    while written < total {
-        // After a short write: what is left of the first slice that was not finished, and the rest.
-        let mut skip = written;
-        let rest: Vec<IoSlice<'_>> = bufs
-            .iter()
-            .filter_map(|buf| {
-                let skipped = skip.min(buf.len());
-                skip -= skipped;
-                (skipped < buf.len()).then(|| IoSlice::new(&buf[skipped..]))
-            })
-            .take(IOV_MAX)
-            .collect();
-        let at = sys::offset_of(offset + written as u64).map_err(io::Error::from_raw_os_error);
-        let step = at.and_then(|at| Ok(pwritev(file.std(), &rest, at)?));
-        match step {
-            Ok(0) => {
-                let error = io::Error::from(io::ErrorKind::WriteZero);
-                return Err(FsError::wrap("write", file.path(), Some(offset), error));
-            }
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(FsError::wrap("write", file.path(), Some(offset), error)),
-        }
-    }
-    stats::count(|stats| {
-        stats.inline_writes += 1;
-        stats.file_bytes_written += written as u64;
-    });
-    Ok(written as u64)
 }
 
 /// Reads up to `len` bytes at `offset`; fewer only at the end of the file. `len` is allocated at

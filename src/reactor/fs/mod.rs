@@ -11,7 +11,7 @@ mod file;
 mod lock;
 mod namespace;
 
-pub use data::{read_at, read_cached, sync_data, write_at, write_inline};
+pub use data::{read_at, read_cached, sync_data, write_at};
 pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
 pub use namespace::{
