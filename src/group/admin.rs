@@ -20,19 +20,13 @@ use crate::turn::Then;
 const VERSION_GROUP_NOT_FOUND: i16 = 6;
 
 /// Kafka's name of the kind of groups that there is.
-const TYPE_CLASSIC: &str = "classic";
+pub(crate) const TYPE_CLASSIC: &str = "classic";
 
 impl Coordinator {
     pub(crate) fn list(&self, query: &GroupQuery) -> Vec<ListedGroup> {
-        let wanted = |names: &[String], name: &str| {
-            names.is_empty() || names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
-        };
-        if !wanted(&query.types, TYPE_CLASSIC) {
-            return Vec::new();
-        }
         let groups = self.groups.values();
         let mut found: Vec<ListedGroup> = groups
-            .filter(|group| wanted(&query.states, group.state.name()))
+            .filter(|group| query.states.contains(&group.state))
             .map(|group| ListedGroup {
                 group_id: group.id.to_string(),
                 protocol_type: group.protocol_type.clone().unwrap_or_default(),

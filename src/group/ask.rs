@@ -17,6 +17,8 @@ use thalweg_protocol::messages::{
 };
 use thalweg_types::TimestampMs;
 
+use crate::admin::TYPE_CLASSIC;
+use crate::group::State;
 use crate::record::Record;
 
 /// The moment of an event.
@@ -47,13 +49,27 @@ pub struct Caller {
     pub version: i16,
 }
 
-/// Which groups ListGroups wants.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+/// Which groups ListGroups wants. Small, whatever the request names: each coordinator gets a copy and
+/// holds it against each of its groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupQuery {
-    /// Names of states; empty for all (KIP-518).
-    pub states: Vec<String>,
-    /// Names of types; empty for all (KIP-848).
-    pub types: Vec<String>,
+    pub(crate) states: Vec<State>,
+}
+
+impl GroupQuery {
+    /// Names of states (KIP-518) and of types (KIP-848), in any case; none of a kind asks for all.
+    #[must_use]
+    pub fn new(states: &[String], types: &[String]) -> GroupQuery {
+        let named = |names: &[String], name: &str| {
+            names.is_empty() || names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+        };
+        let mut wanted = Vec::new();
+        if named(types, TYPE_CLASSIC) {
+            let all = State::ALL.into_iter();
+            wanted.extend(all.filter(|state| named(states, state.name())));
+        }
+        GroupQuery { states: wanted }
+    }
 }
 
 /// A request to the coordinator.
@@ -249,5 +265,25 @@ pub(crate) fn refused_members(request: &LeaveGroupRequest, code: ErrorCode) -> L
     LeaveGroupResponse {
         members: members.collect(),
         ..LeaveGroupResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GroupQuery;
+    use crate::group::State;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_query_is_small_whatever_it_names() {
+        assert_eq!(GroupQuery::new(&[], &[]).states, State::ALL);
+        let many = names(&["stable", "no state"].repeat(10_000));
+        let query = GroupQuery::new(&many, &names(&["Classic", "consumer"]));
+        assert_eq!(query.states, [State::Stable]);
+        assert!(GroupQuery::new(&names(&["x"]), &[]).states.is_empty());
+        assert!(GroupQuery::new(&[], &names(&["share"])).states.is_empty());
     }
 }

@@ -32,6 +32,14 @@ pub(crate) enum State {
 }
 
 impl State {
+    pub(crate) const ALL: [State; 5] = [
+        State::Empty,
+        State::PreparingRebalance,
+        State::CompletingRebalance,
+        State::Stable,
+        State::Dead,
+    ];
+
     /// Kafka's name.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -138,18 +138,13 @@ impl Script {
                 ..Default::default()
             }),
             "delete-offset" => Ask::DeleteOffsets(delete_offset(words, group)),
-            "list" => Ask::List(GroupQuery {
-                states: words
-                    .get("state")
-                    .map(|s| (*s).to_owned())
-                    .into_iter()
-                    .collect(),
-                types: words
-                    .get("type")
-                    .map(|t| (*t).to_owned())
-                    .into_iter()
-                    .collect(),
-            }),
+            "list" => {
+                let named = |key| -> Vec<String> {
+                    let word = words.get(key).map(|word| (*word).to_owned());
+                    word.into_iter().collect()
+                };
+                Ask::List(GroupQuery::new(&named("state"), &named("type")))
+            }
             "describe" => Ask::Describe(group),
             "delete" => Ask::Delete(group),
             other => panic!("no command {other}"),

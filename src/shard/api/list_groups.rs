@@ -19,10 +19,7 @@ pub(crate) async fn answer(
     call: Call,
     request: ListGroupsRequest,
 ) -> ListGroupsResponse {
-    let query = GroupQuery {
-        states: request.states_filter,
-        types: request.types_filter,
-    };
+    let query = GroupQuery::new(&request.states_filter, &request.types_filter);
     let mut asked = Vec::new();
     for home in homes(&shard) {
         let ask = Ask::List(query.clone());
