@@ -5,6 +5,7 @@ use std::rc::Rc;
 use thalweg_metadata::configs::Describing;
 use thalweg_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 
+use super::keep_first_of_each;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -12,8 +13,11 @@ use crate::shard::Shard;
 pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
-    request: DescribeConfigsRequest,
+    mut request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse {
+    keep_first_of_each(&mut request.resources, |resource| {
+        (resource.resource_type, resource.resource_name.clone())
+    });
     let view = shard.view();
     let describing = Describing {
         image: &view.image,

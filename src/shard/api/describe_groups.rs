@@ -6,7 +6,7 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
-use super::operations;
+use super::{keep_first_of_each, operations};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -14,8 +14,9 @@ use crate::shard::Shard;
 pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
-    request: DescribeGroupsRequest,
+    mut request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
+    keep_first_of_each(&mut request.groups, String::clone);
     let mut asked = Vec::with_capacity(request.groups.len());
     for id in request.groups {
         let ask = Ask::Describe(id.clone());

@@ -13,7 +13,7 @@ use thalweg_protocol::messages::metadata_response::{
 use thalweg_protocol::messages::{MetadataRequest, MetadataResponse};
 use thalweg_types::{TopicPartition, Uuid};
 
-use super::operations;
+use super::{keep_first_of_each, operations};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -39,9 +39,12 @@ pub(crate) async fn answer(
     };
     let mut view = shard.view();
     // Version 0 says "all topics" by an empty list, later versions by null.
-    let wanted = request
+    let mut wanted = request
         .topics
         .filter(|topics| version > 0 || !topics.is_empty());
+    if let Some(wanted) = &mut wanted {
+        keep_first_of_each(wanted, |topic| (topic.name.clone(), topic.topic_id));
+    }
     let may_create = (version < 4 || request.allow_auto_topic_creation)
         && shard.config.auto_create_topics_enable();
     let mut refused = HashMap::new();

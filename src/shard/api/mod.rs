@@ -39,6 +39,9 @@ pub(crate) mod produce;
 pub(crate) mod sasl;
 pub(crate) mod sync_group;
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use thalweg_protocol::ApiKey;
 use thalweg_replica::Isolation;
 
@@ -127,9 +130,23 @@ fn isolation(level: i8) -> Isolation {
     }
 }
 
+/// Keeps the first item of each key. For requests that name things whose description is larger than
+/// their name: one frame that repeats a name would otherwise be answered with all the memory there is.
+fn keep_first_of_each<T, K: Eq + Hash>(items: &mut Vec<T>, mut key: impl FnMut(&T) -> K) {
+    let mut seen = HashSet::new();
+    items.retain(|item| seen.insert(key(item)));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::API_TABLE;
+    use super::{API_TABLE, keep_first_of_each};
+
+    #[test]
+    fn bi_a_name_that_is_repeated_is_described_once() {
+        let mut named: Vec<(&str, usize)> = ["b", "a"].repeat(1_000).into_iter().zip(0..).collect();
+        keep_first_of_each(&mut named, |(name, _)| *name);
+        assert_eq!(named, [("b", 0), ("a", 1)]);
+    }
 
     #[test]
     fn the_table_ascends_and_each_range_holds_a_version() {

@@ -13,6 +13,7 @@ use thalweg_protocol::messages::offset_fetch_response::{
 };
 use thalweg_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse};
 
+use super::keep_first_of_each;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -27,10 +28,19 @@ pub(crate) async fn answer(
     call: Call,
     request: OffsetFetchRequest,
 ) -> OffsetFetchResponse {
-    let groups = match call.version < VERSION_GROUPS {
+    let mut groups = match call.version < VERSION_GROUPS {
         true => vec![single(request)],
         false => request.groups,
     };
+    // One without topics asks for all of them.
+    let mut nth = 0;
+    keep_first_of_each(&mut groups, |group| {
+        nth += 1;
+        (
+            group.group_id.clone(),
+            group.topics.is_some().then_some(nth),
+        )
+    });
     let mut asked = Vec::with_capacity(groups.len());
     for group in groups {
         let id = group.group_id.clone();
