@@ -19,8 +19,20 @@ unit_tests() {
   say "building the tests"
   cargo test --locked --quiet --workspace --lib --bins --tests --no-run || count_failure
   say "unit tests and tidy"
-  cargo_tests --workspace --lib --bins
-  cargo_tests --test tidy
+  local targets
+  mapfile -t targets < <(room_tests)
+  cargo_tests --workspace --lib --bins --test tidy "${targets[@]}"
+}
+
+# Prints --test NAME for every integration test of a room, bench or fuzz.
+room_tests() {
+  local file name
+  for file in {src/*,bench,fuzz}/tests/{*.rs,*/main.rs}; do
+    [ -e "$file" ] || continue
+    name=${file%/main.rs}
+    name=${name##*/}
+    printf -- '--test\n%s\n' "${name%.rs}"
+  done
 }
 
 # black_box SHARDS [FILTER]
