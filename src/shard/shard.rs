@@ -364,6 +364,10 @@ impl Shard {
             return;
         }
         let peer = self.peers[owner].clone();
+        if self.is_stopping() {
+            // The owner wakes what is parked by itself, and this runtime may take no more tasks.
+            return;
+        }
         // Called from a destructor: the send may have to wait for room, so it gets its own task.
         let request = PeerRequest::Unpark { id, partitions };
         let mail = Mail {
