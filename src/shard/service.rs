@@ -17,6 +17,7 @@ use thalweg_protocol::wire::{DecodeError, Decoder};
 use thalweg_protocol::{ApiKey, Message, Request};
 use thalweg_reactor::{task, time};
 use thalweg_storage::ReadPlan;
+use thalweg_types::limits::SMALL_REQUEST_BYTES_MAX;
 
 use crate::api::{self, served};
 use crate::shard::Shard;
@@ -36,9 +37,21 @@ pub(crate) struct Call {
     pub(crate) client_id: Option<String>,
     /// The connection it came by.
     pub(crate) conn: Rc<ConnState>,
+    /// The memory of a large request, held until its answer is built: what it decoded into may be
+    /// parked meanwhile. Small requests give theirs back at once, so that long polls do not use up
+    /// the share of the others.
+    _hold: Option<Rc<MemoryPermit>>,
 }
 
 impl Call {
+    fn holding(self, permit: MemoryPermit) -> Call {
+        let large = permit.bytes() > SMALL_REQUEST_BYTES_MAX;
+        Call {
+            _hold: large.then(|| Rc::new(permit)),
+            ..self
+        }
+    }
+
     /// True when the client is our own, which is told what foreign ones have no use for.
     pub(crate) fn is_own_client(&self) -> bool {
         self.conn.client().software_name.as_deref() == Some(OWN_CLIENT)
@@ -73,6 +86,7 @@ impl Service for Shard {
             correlation_id: header.correlation_id,
             client_id: header.client_id,
             conn: Rc::clone(conn),
+            _hold: None,
         };
         conn.set_client_id(call.client_id.as_deref());
         match served(key) {
@@ -117,7 +131,21 @@ impl Shard {
         let version = call.version;
         match call.key {
             ApiKey::Produce => Ok(self.produce(call, decode(body, version)?, permit).await),
-            ApiKey::Fetch => Ok(self.fetch(call, decode(body, version)?)),
+            ApiKey::Fetch => {
+                let request = decode(body, version)?;
+                Ok(self.fetch(call.holding(permit), request))
+            }
+            _ => self.route_to_handler(call.holding(permit), body).await,
+        }
+    }
+
+    /// One line per API whose answer is one message.
+    async fn route_to_handler(
+        self: &Rc<Self>,
+        call: Call,
+        body: Decoder,
+    ) -> Result<Verdict, DecodeError> {
+        match call.key {
             ApiKey::ListOffsets => self.reply(call, body, api::list_offsets::answer),
             ApiKey::Metadata => self.reply(call, body, api::metadata::answer),
             ApiKey::OffsetCommit => {
