@@ -57,6 +57,12 @@ impl CoreMetrics {
         CoreMetrics::new(CONTROL, 1)
     }
 
+    /// True for the numbers of the control plane.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.core == CONTROL
+    }
+
     /// Value of the label `core`: the shard's index, or `control`.
     #[must_use]
     pub fn label(&self) -> String {

@@ -98,7 +98,8 @@ fn process(page: &mut Page, snapshot: &Snapshot) {
         "gauge",
         "Shards that answered this scrape.",
     );
-    page.sample("thalweg_cores", &[], snapshot.cores.len());
+    let shards = snapshot.cores.iter().filter(|c| !c.is_control());
+    page.sample("thalweg_cores", &[], shards.count());
     if let Some(took) = facts.recovery {
         page.head(
             "thalweg_recovery_seconds",
