@@ -219,6 +219,7 @@ impl Controller {
                 view,
                 open,
                 delete: Vec::new(),
+                removed: Arc::new([]),
                 reconfigured: Reconfigured::default(),
                 done,
             };
@@ -410,6 +411,8 @@ impl Controller {
             });
         }
         self.view = Arc::clone(&view);
+        let removed = delta.topics_removed.values();
+        let removed: Arc<[_]> = removed.map(|topic| Arc::clone(&topic.name)).collect();
         let mut applying = Vec::new();
         for (shard, (open, delete)) in open.into_iter().zip(delete).enumerate() {
             let (done, applied) = oneshot::channel();
@@ -417,6 +420,7 @@ impl Controller {
                 view: Arc::clone(&view),
                 open,
                 delete,
+                removed: Arc::clone(&removed),
                 reconfigured: reconfigured.clone(),
                 done,
             };

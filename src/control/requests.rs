@@ -174,6 +174,9 @@ pub enum ShardCommand {
         open: Vec<PartitionToOpen>,
         /// Partitions of this shard whose topic is gone: close them and remove their files.
         delete: Vec<TopicPartition>,
+        /// Names of topics that are gone, on whichever shard they were. There may be new ones of the
+        /// same names in `view`.
+        removed: Arc<[Arc<str>]>,
         /// Topics whose open partitions must obey other settings.
         reconfigured: Reconfigured,
         /// Told when all of it is done, with a line for each partition that could not be opened.

@@ -79,14 +79,18 @@ impl Coordinator {
         if code != ErrorCode::None {
             return Some(answer(code).into());
         }
-        let in_flight = self.commits_in_flight(id);
+        let in_flight = self
+            .groups
+            .get(id)
+            .map(|group| self.commits_in_flight(group))
+            .unwrap_or_default();
         self.with_turn(id, now, out, |group, turn| {
             let ids: Vec<Rc<str>> = group.pending.keys().cloned().collect();
             for member in ids {
                 group.forget_pending(turn, &member);
             }
             let mut records: Vec<Record> = in_flight
-                .iter()
+                .keys()
                 .filter(|(topic, partition)| group.offsets.get(topic, *partition).is_none())
                 .map(|(topic, partition)| tombstone(&group.id, topic, *partition))
                 .collect();

@@ -1,35 +1,49 @@
 //! Committing, fetching and deleting offsets.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use thalweg_protocol::messages::offset_delete_response::{
     OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
-use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use thalweg_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
 use thalweg_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
 };
 use thalweg_protocol::messages::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
 };
-use thalweg_types::TimestampMs;
+use thalweg_types::{TimestampMs, TopicId};
 
 use crate::ask::{Answer, Effect, Now, Token, refused_commit};
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::offsets::Committed;
+use crate::orphans::is_of;
 use crate::record::Record;
 use crate::subscription::CONSUMER;
 use crate::turn::{Then, Turn};
+
+/// First version of both requests with topic ids in place of names (KIP-848).
+pub const VERSION_TOPIC_IDS: i16 = 10;
+
+/// What is said of a topic that is not there.
+fn unknown_topic(version: i16) -> ErrorCode {
+    match version {
+        ..VERSION_TOPIC_IDS => ErrorCode::UnknownTopicOrPartition,
+        _ => ErrorCode::UnknownTopicId,
+    }
+}
 
 impl Group {
     /// Checks a commit and writes what may be written; `None` when the answer waits for the write.
     pub(crate) fn commit(
         &mut self,
         turn: &mut Turn<'_>,
+        version: i16,
         request: &OffsetCommitRequest,
         token: Token,
         has_room: bool,
@@ -47,7 +61,13 @@ impl Group {
         let mut records = Vec::new();
         for (topic, rows) in request.topics.iter().zip(&mut answer.topics) {
             let name = self.offsets.name_of(&topic.name);
+            // The topic may have gone while the request was on its way to this core.
+            let is_there = (turn.topics)(&name) == Some(topic.topic_id);
             for (asked, row) in topic.partitions.iter().zip(&mut rows.partitions) {
+                if !is_there {
+                    row.error_code = unknown_topic(version).code();
+                    continue;
+                }
                 let text = asked.committed_metadata.as_deref().unwrap_or_default();
                 if text.len() > turn.settings.offset_metadata_bytes_max {
                     row.error_code = ErrorCode::OffsetMetadataTooLarge.code();
@@ -61,7 +81,14 @@ impl Group {
                     group: Rc::clone(&self.id),
                     topic: Rc::clone(&name),
                     partition: asked.partition_index,
-                    value: Some(committed(asked, text, turn.now.wall, expires)),
+                    value: Some(Committed {
+                        offset: asked.committed_offset,
+                        leader_epoch: asked.committed_leader_epoch,
+                        metadata: text.into(),
+                        at: turn.now.wall,
+                        expires,
+                        topic_id: topic.topic_id,
+                    }),
                 });
             }
         }
@@ -71,21 +98,6 @@ impl Group {
         self.writes += 1;
         turn.write(&self.id, records, Then::Commit(token, answer));
         None
-    }
-}
-
-fn committed(
-    asked: &OffsetCommitRequestPartition,
-    text: &str,
-    at: TimestampMs,
-    expires: TimestampMs,
-) -> Committed {
-    Committed {
-        offset: asked.committed_offset,
-        leader_epoch: asked.committed_leader_epoch,
-        metadata: text.into(),
-        at,
-        expires,
     }
 }
 
@@ -99,23 +111,59 @@ impl Coordinator {
         let topics = match &request.topics {
             Some(wanted) => wanted
                 .iter()
-                .map(|topic| OffsetFetchResponseTopics {
-                    name: topic.name.clone(),
-                    topic_id: topic.topic_id,
-                    partitions: topic
-                        .partition_indexes
-                        .iter()
-                        .map(|p| fetched(*p, group.and_then(|g| g.offsets.get(&topic.name, *p))))
-                        .collect(),
-                })
+                .map(|topic| self.fetch_topic(group, topic))
                 .collect(),
-            None => group.map(all_offsets).unwrap_or_default(),
+            None => group.map(|g| self.all_offsets(g)).unwrap_or_default(),
         };
         OffsetFetchResponseGroup {
             group_id: request.group_id.clone(),
             topics,
             error_code: ErrorCode::None.code(),
         }
+    }
+
+    fn fetch_topic(
+        &self,
+        group: Option<&Group>,
+        topic: &OffsetFetchRequestTopics,
+    ) -> OffsetFetchResponseTopics {
+        // Who asks by id must not get the offsets of another topic that has the name by now.
+        let is_another =
+            topic.topic_id != TopicId::ZERO && (self.topics)(&topic.name) != Some(topic.topic_id);
+        let row = |index: &i32| match is_another {
+            true => OffsetFetchResponsePartitions {
+                error_code: ErrorCode::UnknownTopicId.code(),
+                ..fetched(*index, None)
+            },
+            false => {
+                let found = group.and_then(|g| g.offsets.get(&topic.name, *index));
+                fetched(*index, found.filter(|c| self.is_visible(&topic.name, c)))
+            }
+        };
+        OffsetFetchResponseTopics {
+            name: topic.name.clone(),
+            topic_id: topic.topic_id,
+            partitions: topic.partition_indexes.iter().map(row).collect(),
+        }
+    }
+
+    fn all_offsets(&self, group: &Group) -> Vec<OffsetFetchResponseTopics> {
+        let topics = group.offsets.sorted().into_iter();
+        let all = topics.map(|(name, partitions)| OffsetFetchResponseTopics {
+            name: name.to_string(),
+            topic_id: (self.topics)(name).unwrap_or(TopicId::ZERO),
+            partitions: partitions
+                .iter()
+                .filter(|(_, committed)| self.is_visible(name, committed))
+                .map(|(index, committed)| fetched(*index, Some(committed)))
+                .collect(),
+        });
+        all.filter(|topic| !topic.partitions.is_empty()).collect()
+    }
+
+    /// Not so between the end of a topic and the end of its offsets.
+    fn is_visible(&self, topic: &str, committed: &Committed) -> bool {
+        is_of(&self.topics, topic, committed.topic_id)
     }
 
     /// Deletes offsets that no member is using (KIP-496).
@@ -162,7 +210,7 @@ impl Coordinator {
         group: &Group,
         request: &OffsetDeleteRequest,
     ) -> (OffsetDeleteResponse, Vec<Record>) {
-        let in_flight = self.commits_in_flight(&group.id);
+        let in_flight = self.commits_in_flight(group);
         let mut records = Vec::new();
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
@@ -172,7 +220,7 @@ impl Coordinator {
             for partition in &topic.partitions {
                 let index = partition.partition_index;
                 let is_known = group.offsets.get(&name, index).is_some()
-                    || in_flight.contains(&(Rc::clone(&name), index));
+                    || in_flight.contains_key(&(Rc::clone(&name), index));
                 let code = match is_subscribed {
                     true => ErrorCode::GroupSubscribedToTopic,
                     false => ErrorCode::None,
@@ -197,16 +245,29 @@ impl Coordinator {
         (answer, records)
     }
 
-    /// Offsets of a group that are written but not committed yet.
-    pub(crate) fn commits_in_flight(&self, group: &str) -> HashSet<(Rc<str>, i32)> {
+    /// Partitions whose offsets are on their way to the log, with the topic id of the last one on its
+    /// way; `None` where that is an end.
+    pub(crate) fn commits_in_flight(
+        &self,
+        group: &Group,
+    ) -> HashMap<(Rc<str>, i32), Option<TopicId>> {
+        if group.writes == 0 {
+            return HashMap::new();
+        }
         let writes = self.writes.pending.values();
-        let of_group = writes.filter(|pending| *pending.group == *group);
+        let of_group = writes.filter(|pending| pending.group == group.id);
         of_group
             .flat_map(|pending| &pending.records)
             .filter_map(|record| match record {
                 Record::Offset {
-                    topic, partition, ..
-                } => Some((Rc::clone(topic), *partition)),
+                    topic,
+                    partition,
+                    value,
+                    ..
+                } => {
+                    let id = value.as_ref().map(|committed| committed.topic_id);
+                    Some(((Rc::clone(topic), *partition), id))
+                }
                 Record::Group { .. } => None,
             })
             .collect()
@@ -220,20 +281,6 @@ pub(crate) fn tombstone(group: &Rc<str>, topic: &Rc<str>, partition: i32) -> Rec
         partition,
         value: None,
     }
-}
-
-fn all_offsets(group: &Group) -> Vec<OffsetFetchResponseTopics> {
-    let topics = group.offsets.sorted();
-    let one =
-        |(name, partitions): (&Rc<str>, &BTreeMap<i32, Committed>)| OffsetFetchResponseTopics {
-            name: name.to_string(),
-            partitions: partitions
-                .iter()
-                .map(|(index, committed)| fetched(*index, Some(committed)))
-                .collect(),
-            ..OffsetFetchResponseTopics::default()
-        };
-    topics.into_iter().map(one).collect()
 }
 
 fn fetched(partition: i32, committed: Option<&Committed>) -> OffsetFetchResponsePartitions {

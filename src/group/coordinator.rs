@@ -13,10 +13,14 @@ use crate::ask::{
     refused_members, refused_sync,
 };
 use crate::group::{Group, State};
+use crate::orphans::Topics;
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::timers::{Timer, Timers};
 use crate::turn::{Pending, Then, Turn, Writes};
+
+/// First version of OffsetCommit that says when there is no such group (KIP-848).
+const VERSION_GROUP_NOT_FOUND: i16 = 9;
 
 /// Draws 16 random bytes for a member id.
 pub type Draw = Box<dyn FnMut() -> [u8; 16]>;
@@ -24,6 +28,7 @@ pub type Draw = Box<dyn FnMut() -> [u8; 16]>;
 /// The coordinator of one partition. See the module documentation for the order of calls.
 pub struct Coordinator {
     pub(crate) settings: Settings,
+    pub(crate) topics: Topics,
     pub(crate) groups: HashMap<Rc<str>, Group>,
     pub(crate) timers: Timers,
     pub(crate) writes: Writes,
@@ -36,9 +41,10 @@ pub struct Coordinator {
 impl Coordinator {
     /// An empty one that is still to be loaded.
     #[must_use]
-    pub fn new(settings: Settings, draw: Draw) -> Coordinator {
+    pub fn new(settings: Settings, topics: Topics, draw: Draw) -> Coordinator {
         Coordinator {
             settings,
+            topics,
             groups: HashMap::new(),
             timers: Timers::default(),
             writes: Writes::default(),
@@ -58,7 +64,8 @@ impl Coordinator {
         self.with_turn(&id, now, &mut Vec::new(), |group, _| group.replay(record));
     }
 
-    /// The whole log was replayed: members that are in it have a session's time to show up.
+    /// The whole log was replayed: members that are in it have a session's time to show up, and offsets
+    /// of topics that are gone end. `Topics` must know all topics by now.
     pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.is_loading = false;
         let size_max = self.settings.group_size_max;
@@ -74,6 +81,7 @@ impl Coordinator {
                 }
             });
         }
+        self.end_orphans(now, out);
     }
 
     /// True until [`Coordinator::on_loaded`].
@@ -115,7 +123,7 @@ impl Coordinator {
                 })
             }
             Ask::Leave(request) => Some(self.leave(now, &request, out)),
-            Ask::Commit(request) => self.commit(now, &request, token, out),
+            Ask::Commit(request) => self.commit(now, caller.version, &request, token, out),
             Ask::FetchOffsets(request) => Some(self.fetch_offsets(&request).into()),
             Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
             Ask::List(query) => Some(Answer::List(Ok(self.list(&query)))),
@@ -307,6 +315,7 @@ impl Coordinator {
     fn commit(
         &mut self,
         now: Now,
+        version: i16,
         request: &OffsetCommitRequest,
         token: Token,
         out: &mut Vec<Effect>,
@@ -318,7 +327,10 @@ impl Coordinator {
         let id: Rc<str> = request.group_id.as_str().into();
         if !self.groups.contains_key(&id) {
             if request.generation_id_or_member_epoch >= 0 {
-                return refuse(ErrorCode::IllegalGeneration);
+                return refuse(match version {
+                    ..VERSION_GROUP_NOT_FOUND => ErrorCode::IllegalGeneration,
+                    _ => ErrorCode::GroupIdNotFound,
+                });
             }
             if !self.has_room_for_group() {
                 return refuse(ErrorCode::InvalidCommitOffsetSize);
@@ -329,7 +341,7 @@ impl Coordinator {
         let mut answer = None;
         self.with_turn(&id, now, out, |group, turn| {
             answer = group
-                .commit(turn, request, token, has_room)
+                .commit(turn, version, request, token, has_room)
                 .map(Answer::from);
         });
         answer
@@ -359,6 +371,7 @@ impl Coordinator {
         let mut turn = Turn {
             now,
             settings: &self.settings,
+            topics: &self.topics,
             timers: &mut self.timers,
             writes: &mut self.writes,
             out,

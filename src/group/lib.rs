@@ -2,8 +2,8 @@
 //!
 //! **Owns** the rules of the classic group protocol (rounds, generations, timeouts, refusals), the
 //! committed offsets, and the records that both leave in the log. **Refuses to know** sockets, logs,
-//! clocks and topics: requests come decoded, time and random ids as arguments, what exists was
-//! checked before. Members with a `group.instance.id` are refused until static membership exists.
+//! and clocks: requests come decoded, time and random ids as arguments. Of topics it asks only which
+//! id a name has now ([`Topics`]). Members with a `group.instance.id` are refused until static membership exists.
 //!
 //! # Shape
 //! Decide, write, replay: a request is checked against the state and answered at once, or parked, or
@@ -14,12 +14,12 @@
 //! # Order of calls
 //! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first ->
 //! [`Coordinator::on_loaded`] -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
-//! [`Coordinator::next_deadline`] has come. Each [`Effect::Write`] is reported once, in the order of
+//! [`Coordinator::next_deadline`] has come, and [`Coordinator::on_topics_removed`]. Each [`Effect::Write`] is reported once, in the order of
 //! the writes, by [`Coordinator::on_written`] or [`Coordinator::on_write_failed`].
 //!
 //! # Invariants
 //! - Every token given to `on_ask` is answered exactly once.
-//! - An offset that a client can fetch is committed.
+//! - An offset that a client can fetch is committed, in the topic that has the name now.
 //! - Time only comes from the monotonic clock, except where a record or a client asks for a date.
 //! - Everything is bounded: groups, members, ids handed out, bytes per group and in sum.
 //!
@@ -38,6 +38,7 @@ mod group;
 mod member;
 mod membership;
 mod offsets;
+mod orphans;
 mod rebalance;
 mod record;
 mod settings;
@@ -49,8 +50,10 @@ mod turn;
 mod machine_tests;
 
 pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Token, WriteId};
+pub use commit::VERSION_TOPIC_IDS;
 pub use coordinator::{Coordinator, Draw};
 pub use offsets::Committed;
+pub use orphans::Topics;
 pub use record::{Record, RecordError};
 pub use settings::Settings;
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use thalweg_types::TimestampMs;
+use thalweg_types::{TimestampMs, TopicId};
 
 /// Bytes that a committed offset takes beside its text.
-const OFFSET_BYTES: usize = 96;
+const OFFSET_BYTES: usize = 112;
 
 /// What a client committed for one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Committed {
     pub at: TimestampMs,
     /// When it ends, for old clients that say so; else -1.
     pub expires: TimestampMs,
+    /// Which topic of that name it counts in; zero when the record does not say.
+    pub topic_id: TopicId,
 }
 
 /// By topic and partition.
@@ -42,6 +44,15 @@ impl Offsets {
 
     pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&Committed> {
         self.topics.get(topic)?.get(&partition)
+    }
+
+    /// In no order of topics.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Rc<str>, i32, &Committed)> {
+        self.topics.iter().flat_map(|(topic, partitions)| {
+            partitions
+                .iter()
+                .map(move |(partition, committed)| (topic, *partition, committed))
+        })
     }
 
     /// Topics sorted by name, partitions by number.

@@ -11,7 +11,7 @@ use thalweg_protocol::messages::{
     GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue,
 };
 use thalweg_protocol::wire::{DecodeError, Decoder, EncodeError, Encoder};
-use thalweg_types::{TimestampMs, Uuid};
+use thalweg_types::TimestampMs;
 
 use crate::offsets::Committed;
 
@@ -22,10 +22,10 @@ const TYPE_GROUP: i16 = 2;
 
 /// Only version of both keys.
 const KEY_VERSION: i16 = 0;
-/// Version of an offset that ends at a time its client chose.
+/// Version of an offset that ends at a time its client chose. It has no topic id.
 const OFFSET_VERSION_EXPIRING: i16 = 1;
-/// Version of every other offset.
-const OFFSET_VERSION: i16 = 3;
+/// Version of every other offset: the first with a topic id, as Kafka 4.3 writes it.
+const OFFSET_VERSION: i16 = 4;
 /// Version of group metadata.
 const GROUP_VERSION: i16 = 3;
 
@@ -116,7 +116,7 @@ impl Record {
                     metadata: committed.metadata.to_string(),
                     commit_timestamp: committed.at.0,
                     expire_timestamp: committed.expires.0,
-                    topic_id: Uuid::ZERO,
+                    topic_id: committed.topic_id,
                 };
                 prefixed(version, &value, version).map(Some)
             }
@@ -163,6 +163,7 @@ fn committed(value: OffsetCommitValue) -> Committed {
         metadata: value.metadata.into(),
         at: TimestampMs(value.commit_timestamp),
         expires: TimestampMs(value.expire_timestamp),
+        topic_id: value.topic_id,
     }
 }
 

@@ -8,6 +8,7 @@ use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{OffsetCommitResponse, OffsetDeleteResponse};
 
 use crate::ask::{Answer, Effect, Now, Token, WriteId};
+use crate::orphans::Topics;
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::timers::Timers;
@@ -49,6 +50,7 @@ pub(crate) struct Writes {
 pub(crate) struct Turn<'a> {
     pub(crate) now: Now,
     pub(crate) settings: &'a Settings,
+    pub(crate) topics: &'a Topics,
     pub(crate) timers: &'a mut Timers,
     pub(crate) writes: &'a mut Writes,
     pub(crate) out: &'a mut Vec<Effect>,

@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
@@ -25,6 +26,7 @@ use crate::append_group::{AppendGroup, Appended};
 use crate::coordinator_load;
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
+use crate::shard::SharedView;
 
 /// A request on its way to the coordinator of its group.
 pub(crate) struct GroupAsk {
@@ -39,17 +41,26 @@ pub(crate) struct GroupAsk {
 }
 
 /// The coordinators of one shard.
-#[derive(Default)]
 pub(crate) struct Coordinators {
+    view: SharedView,
     homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
     is_stopping: Cell<bool>,
 }
 
 impl Coordinators {
-    /// Begins to load the groups of a partition that was just opened.
+    pub(crate) fn new(view: SharedView) -> Coordinators {
+        Coordinators {
+            view,
+            homes: RefCell::default(),
+            is_stopping: Cell::new(false),
+        }
+    }
+
+    /// Begins to load the groups of a partition that was just opened. The view must know all topics
+    /// by now: offsets of others end.
     pub(crate) fn open(&self, partition: Rc<Partition>, config: &BrokerConfig) {
         let id = partition.id();
-        let home = Home::new(partition, settings(config));
+        let home = Home::new(partition, settings(config), &self.view);
         *home.loading.borrow_mut() = Some(task::spawn(load(Rc::clone(&home))));
         self.homes.borrow_mut().insert(id, home);
     }
@@ -58,6 +69,14 @@ impl Coordinators {
     pub(crate) fn close(&self, id: TopicPartition) {
         if let Some(home) = self.homes.borrow_mut().remove(&id) {
             home.close();
+        }
+    }
+
+    /// Topics of these names are gone, and the view knows it.
+    pub(crate) fn on_topics_removed(&self, names: &[Arc<str>]) {
+        let homes: Vec<_> = self.homes.borrow().values().cloned().collect();
+        for home in homes {
+            home.event(|machine, now, out| machine.on_topics_removed(now, names, out));
         }
     }
 
@@ -116,10 +135,16 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    fn new(partition: Rc<Partition>, settings: Settings) -> Rc<Home> {
+    fn new(partition: Rc<Partition>, settings: Settings, view: &SharedView) -> Rc<Home> {
+        let view = Rc::clone(view);
+        let topics = move |name: &str| Some(view.borrow().image.topic(name)?.id);
         Rc::new(Home {
             partition,
-            machine: RefCell::new(Coordinator::new(settings, Box::new(random_bytes))),
+            machine: RefCell::new(Coordinator::new(
+                settings,
+                Box::new(topics),
+                Box::new(random_bytes),
+            )),
             waiting: RefCell::default(),
             next_token: Cell::new(0),
             writes: RefCell::default(),

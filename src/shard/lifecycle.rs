@@ -171,10 +171,12 @@ async fn run(setup: ShardSetup, engine: Engine) {
                 view,
                 open,
                 delete,
+                removed,
                 reconfigured,
                 done,
             } => {
                 let failures = life.apply(view, open, delete).await;
+                life.shard.coordinators.on_topics_removed(&removed);
                 life.reconfigure(&reconfigured);
                 let _ = done.send(failures);
             }
@@ -268,6 +270,7 @@ impl Lifecycle {
                 None => failures.extend(self.free_name(id).await.err()),
             }
         }
+        let mut of_offsets = Vec::new();
         for wanted in open {
             let overrides = view.image.topic_overrides(&wanted.topic);
             let (config, warnings) = TopicConfig::resolve(&view.config, overrides);
@@ -284,8 +287,7 @@ impl Lifecycle {
             match Partition::open(&wanted, context).await {
                 Ok(partition) => {
                     if wanted.topic == OFFSETS_TOPIC {
-                        let coordinators = &self.shard.coordinators;
-                        coordinators.open(Rc::clone(&partition), &self.shard.config);
+                        of_offsets.push(Rc::clone(&partition));
                     }
                     self.shard.insert_partition(partition);
                 }
@@ -299,6 +301,10 @@ impl Lifecycle {
             }
         }
         self.shard.adopt_view(view);
+        for partition in of_offsets {
+            let coordinators = &self.shard.coordinators;
+            coordinators.open(partition, &self.shard.config);
+        }
         failures
     }
 

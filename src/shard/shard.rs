@@ -28,6 +28,9 @@ use crate::peer::{
 };
 use crate::producer_ids::ProducerIds;
 
+/// The current picture of the cluster, replaced as a whole.
+pub(crate) type SharedView = Rc<RefCell<Arc<ClusterView>>>;
+
 /// One core's state, shared by its tasks through `Rc`; no borrow is held across an await.
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
@@ -36,7 +39,7 @@ pub(crate) struct Shard {
     pub(crate) data_dir: PathBuf,
     pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
     peers: Vec<mailbox::Sender<Mail>>,
-    view: RefCell<Arc<ClusterView>>,
+    view: SharedView,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
     topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
     /// Partitions of this shard whose log could not be opened.
@@ -80,6 +83,7 @@ pub(crate) struct ShardParts {
 impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Rc<Shard> {
         let shard_count = u16::try_from(parts.peers.len()).unwrap_or(u16::MAX);
+        let view = Rc::new(RefCell::new(parts.view));
         Rc::new(Shard {
             id: parts.id,
             config: parts.config,
@@ -87,7 +91,7 @@ impl Shard {
             data_dir: parts.data_dir,
             metrics: parts.metrics,
             peers: parts.peers,
-            view: RefCell::new(parts.view),
+            view: Rc::clone(&view),
             partitions: RefCell::default(),
             topic_configs: RefCell::default(),
             offline: RefCell::default(),
@@ -95,7 +99,7 @@ impl Shard {
             parks: Cell::new(0),
             fetch_sessions: RefCell::new(FetchSessions::new(parts.id.0, shard_count)),
             producer_ids: Rc::default(),
-            coordinators: Coordinators::default(),
+            coordinators: Coordinators::new(view),
         })
     }
 

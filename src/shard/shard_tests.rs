@@ -9,14 +9,14 @@ use bytes::{Bytes, BytesMut};
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{ClusterView, ControlHandle, Endpoint, PartitionToOpen};
 use thalweg_group::{Answer, Ask, Caller};
-use thalweg_metadata::{Image, Placement};
+use thalweg_metadata::{Image, Placement, Record};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use thalweg_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use thalweg_protocol::messages::{JoinGroupRequest, OffsetCommitRequest};
+use thalweg_protocol::messages::{JoinGroupRequest, OffsetCommitRequest, TopicRecord};
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
@@ -61,7 +61,11 @@ impl Rig {
         let metrics = Rc::new(RefCell::new(CoreMetrics::new(0, 1)));
         let (requests, _) = mailbox::channel(1);
         let (peer, _) = mailbox::channel(1);
-        let image = Image::default();
+        let topic = Record::Topic(TopicRecord {
+            name: "t".to_owned(),
+            topic_id: ID.topic,
+        });
+        let (image, _) = Image::default().apply(&[topic]).expect("a new topic");
         let shard = Shard::new(ShardParts {
             id: ShardId(0),
             control: ControlHandle::new(requests),
@@ -252,8 +256,8 @@ fn commit() -> Ask {
         generation_id_or_member_epoch: -1,
         topics: vec![OffsetCommitRequestTopic {
             name: "t".to_owned(),
+            topic_id: ID.topic,
             partitions: vec![OffsetCommitRequestPartition::default()],
-            ..Default::default()
         }],
         ..Default::default()
     })

@@ -158,6 +158,10 @@ pub const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// is refused with GROUP_MAX_SIZE_REACHED.
 pub const GROUP_PENDING_MEMBERS_MAX: usize = 10_000;
 
+/// Offsets that end by themselves (their topic is gone, or their time is over) in one batch. More take
+/// several batches.
+pub const OFFSET_TOMBSTONES_PER_WRITE: usize = 1_000;
+
 /// Bytes of a client's id that are kept with its membership and stand in its member id.
 pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
 

@@ -30,7 +30,7 @@ use crate::wire::{Connection, Topic, error, newest};
 const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// Small and quick: few partitions, no wait for more members.
-fn options() -> Options {
+pub fn options() -> Options {
     Options::with(&[
         ("group.initial.rebalance.delay.ms", "0"),
         ("offsets.topic.num.partitions", "8"),
@@ -55,13 +55,13 @@ fn find(client: &mut Connection, kind: i8, version: i16) -> FindCoordinatorRespo
 }
 
 /// Makes the offsets topic, and waits until its coordinators have loaded nothing.
-fn with_coordinators(broker: &Broker) -> Connection {
+pub fn with_coordinators(broker: &Broker) -> Connection {
     let mut client = broker.connect();
     assert_eq!(error(find(&mut client, 0, 3).error_code), ErrorCode::None);
     client
 }
 
-fn join_request(group: &str, member: &str) -> JoinGroupRequest {
+pub fn join_request(group: &str, member: &str) -> JoinGroupRequest {
     JoinGroupRequest {
         group_id: group.to_owned(),
         session_timeout_ms: 30_000,
@@ -77,7 +77,7 @@ fn join_request(group: &str, member: &str) -> JoinGroupRequest {
 }
 
 /// Joins through the handshake of KIP-394 where the version has it.
-fn join(client: &mut Connection, group: &str, version: i16) -> JoinGroupResponse {
+pub fn join(client: &mut Connection, group: &str, version: i16) -> JoinGroupResponse {
     let mut request = join_request(group, "");
     if version == 0 {
         request.rebalance_timeout_ms = -1;
@@ -91,7 +91,7 @@ fn join(client: &mut Connection, group: &str, version: i16) -> JoinGroupResponse
     answer
 }
 
-fn commit_request(group: &str, rows: &[(&str, i32, i64)]) -> OffsetCommitRequest {
+pub fn commit_request(group: &str, rows: &[(&str, i32, i64)]) -> OffsetCommitRequest {
     let topics = rows
         .iter()
         .map(|(topic, partition, offset)| OffsetCommitRequestTopic {
@@ -113,14 +113,14 @@ fn commit_request(group: &str, rows: &[(&str, i32, i64)]) -> OffsetCommitRequest
     }
 }
 
-fn commit(client: &mut Connection, group: &str, rows: &[(&str, i32, i64)]) -> Vec<ErrorCode> {
+pub fn commit(client: &mut Connection, group: &str, rows: &[(&str, i32, i64)]) -> Vec<ErrorCode> {
     let answer = client.call(&commit_request(group, rows), 9);
     let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
     rows.map(|row| error(row.error_code)).collect()
 }
 
 /// Commits until the coordinator has loaded.
-fn commit_patiently(client: &mut Connection, group: &str, rows: &[(&str, i32, i64)]) {
+pub fn commit_patiently(client: &mut Connection, group: &str, rows: &[(&str, i32, i64)]) {
     loop {
         let codes = commit(client, group, rows);
         if codes.iter().all(|code| *code == ErrorCode::None) {
@@ -132,7 +132,7 @@ fn commit_patiently(client: &mut Connection, group: &str, rows: &[(&str, i32, i6
 }
 
 /// All offsets of a group, once its coordinator has loaded.
-fn fetch_all(client: &mut Connection, group: &str) -> BTreeMap<(String, i32), i64> {
+pub fn fetch_all(client: &mut Connection, group: &str) -> BTreeMap<(String, i32), i64> {
     let request = OffsetFetchRequest {
         groups: vec![OffsetFetchRequestGroup {
             group_id: group.to_owned(),

@@ -11,6 +11,7 @@ mod command_line;
 mod connecting;
 mod engine;
 mod fetching;
+mod group_offsets;
 mod groups;
 mod idempotence;
 mod kill_loop;

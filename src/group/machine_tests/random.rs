@@ -17,6 +17,8 @@ use thalweg_protocol::messages::{
     SyncGroupRequest, SyncGroupResponse,
 };
 
+use thalweg_types::TopicId;
+
 use super::world::World;
 use crate::{Answer, Ask, Caller, Settings, Token};
 
@@ -51,7 +53,11 @@ struct Client {
 enum Asked {
     Join(usize),
     Sync(usize),
-    Commit { partition: i32, offset: i64 },
+    Commit {
+        topic: Option<TopicId>,
+        partition: i32,
+        offset: i64,
+    },
     Other,
 }
 
@@ -128,6 +134,10 @@ impl Run {
             73..=87 if !self.world.writes.is_empty() => self.world.commit_write(),
             88 => self.world.fail_writes(ErrorCode::KafkaStorageError),
             89 if self.dice.below(4) == 0 => {
+                if self.dice.below(2) == 0 {
+                    // Nobody was there to see it.
+                    self.replace_topic();
+                }
                 self.world.restart();
                 // A generation that was not shared out yet is not in the log; it is given again.
                 self.model.generation = 0;
@@ -136,11 +146,24 @@ impl Run {
                     client.is_waiting = false;
                 }
             }
+            90 if self.dice.below(2) == 0 => {
+                self.replace_topic();
+                self.world.tell_removed("t");
+            }
             _ => {
                 let ms = [1, 50, 900, 4_000, 11_000][self.dice.below(5) as usize];
                 self.world.pass_to(self.world.now + ms);
             }
         }
+    }
+
+    /// The topic goes with its offsets, and often there is another of its name at once.
+    fn replace_topic(&mut self) {
+        match self.dice.below(3) {
+            0 => self.world.remove_topic("t"),
+            _ => self.world.make_topic("t"),
+        }
+        self.model.committed.clear();
     }
 
     fn ask(&mut self, client: usize, ask: Ask, asked: Asked) {
@@ -237,6 +260,10 @@ impl Run {
     fn commit(&mut self, client: usize) {
         let known = self.clients[client].clone();
         let partition = self.dice.below(PARTITIONS as u64) as i32;
+        let topic = self.world.topics.id("t");
+        if topic.is_none() && self.dice.below(2) == 0 {
+            self.world.make_topic("t");
+        }
         self.model.next_offset += 1;
         let offset = self.model.next_offset;
         let is_simple = self.dice.below(4) == 0;
@@ -251,16 +278,20 @@ impl Run {
             retention_time_ms: -1,
             topics: vec![OffsetCommitRequestTopic {
                 name: "t".to_owned(),
+                topic_id: topic.unwrap_or_default(),
                 partitions: vec![OffsetCommitRequestPartition {
                     partition_index: partition,
                     committed_offset: offset,
                     ..Default::default()
                 }],
-                ..Default::default()
             }],
             ..Default::default()
         };
-        let asked = Asked::Commit { partition, offset };
+        let asked = Asked::Commit {
+            topic,
+            partition,
+            offset,
+        };
         self.ask(client, Ask::Commit(request), asked);
     }
 
@@ -269,8 +300,16 @@ impl Run {
             match (&self.asked[token.0 as usize], answer) {
                 (Asked::Join(client), Answer::Join(answer)) => self.joined(*client, &answer),
                 (Asked::Sync(client), Answer::Sync(answer)) => self.synced(*client, &answer),
-                (Asked::Commit { partition, offset }, Answer::Commit(answer)) => {
-                    if answer.topics[0].partitions[0].error_code == 0 {
+                (
+                    Asked::Commit {
+                        topic,
+                        partition,
+                        offset,
+                    },
+                    Answer::Commit(answer),
+                ) => {
+                    let is_there = *topic == self.world.topics.id("t");
+                    if is_there && answer.topics[0].partitions[0].error_code == 0 {
                         self.model.committed.insert(*partition, *offset);
                     }
                 }

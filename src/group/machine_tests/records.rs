@@ -1,6 +1,6 @@
 //! Records and the place of groups, against Kafka's own numbers.
 
-use thalweg_types::TimestampMs;
+use thalweg_types::{TimestampMs, Uuid};
 
 use crate::offsets::Committed;
 use crate::{Record, partition_of};
@@ -48,6 +48,7 @@ fn an_offset_is_what_kafka_writes() {
         metadata: "m".into(),
         at: TimestampMs(0x0102),
         expires: TimestampMs::NONE,
+        topic_id: Uuid([0x11; 16]),
     };
     let record = offset(Some(committed.clone()));
     assert_eq!(
@@ -57,7 +58,8 @@ fn an_offset_is_what_kafka_writes() {
     let value = record.value().expect("fits").expect("no tombstone");
     assert_eq!(
         value,
-        hex("0003 00000000000003e8 00000003 0001 6d 0000000000000102")
+        hex("0004 00000000000003e8 00000003 02 6d 0000000000000102 \
+             01 00 10 11111111111111111111111111111111")
     );
     // With an end of its own it has the older form, which has no epoch.
     let expiring = offset(Some(Committed {
@@ -84,6 +86,11 @@ fn what_kafka_writes_is_read() {
         metadata: "m".into(),
         at: TimestampMs(7),
         expires: TimestampMs::NONE,
+        topic_id: {
+            let mut id = [0; 16];
+            id[15] = 1;
+            Uuid(id)
+        },
     }));
     assert_eq!(read, Some(wanted));
     // The legacy type has the same key.

@@ -17,6 +17,7 @@ scenarios! {
     rp_109_zombies_move_nothing,
     rp_110_joining_and_its_refusals,
     rp_114_only_committed_offsets_are_seen,
+    rp_116_offsets_end_with_their_topic,
     rp_117_groups_in_use_stay,
     rp_119_sessions_end_by_the_monotonic_clock,
     a_round_with_late_and_lost_members,

@@ -14,12 +14,16 @@ use thalweg_protocol::messages::offset_commit_request::{
 use thalweg_protocol::messages::offset_delete_request::{
     OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
-use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use thalweg_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
 use thalweg_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use thalweg_protocol::messages::{
     HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
     OffsetDeleteRequest, SyncGroupRequest,
 };
+
+use thalweg_types::TopicId;
 
 use super::world::{World, show};
 use crate::{Answer, Ask, Caller, GroupQuery, Settings, Token};
@@ -31,6 +35,8 @@ pub(super) struct Script {
     /// Member id of each client.
     ids: BTreeMap<String, String>,
     notes: Vec<String>,
+    /// Topic ids as of the last commit: what a core sees that is behind.
+    seen: BTreeMap<String, TopicId>,
 }
 
 type Words<'a> = BTreeMap<&'a str, &'a str>;
@@ -42,6 +48,7 @@ pub(super) fn run(text: &str) -> String {
         asked: Vec::new(),
         ids: BTreeMap::new(),
         notes: Vec::new(),
+        seen: BTreeMap::new(),
     };
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.starts_with("    ")) {
@@ -91,6 +98,16 @@ impl Script {
                 self.world.fail_writes(*code.expect("a code"));
             }
             "restart" => self.world.restart(),
+            "removed" => {
+                self.world.remove_topic(first(&words));
+                self.world.tell_removed(first(&words));
+            }
+            "removed-unseen" => self.world.remove_topic(first(&words)),
+            "made" => self.world.make_topic(first(&words)),
+            "replaced" => {
+                self.world.make_topic(first(&words));
+                self.world.tell_removed(first(&words));
+            }
             verb => self.ask(verb, &words),
         }
     }
@@ -131,7 +148,11 @@ impl Script {
                 }],
                 ..Default::default()
             }),
-            "commit" => Ask::Commit(commit(words, group, member_id, generation_id)),
+            "commit" => {
+                let request = commit(words, group, member_id, generation_id);
+                Ask::Commit(self.with_topic_ids(request, words))
+            }
+            "fetch" if words.contains_key("seen") => self.fetch_seen(group, words["seen"]),
             "fetch" => Ask::FetchOffsets(OffsetFetchRequestGroup {
                 group_id: group,
                 topics: None,
@@ -157,6 +178,35 @@ impl Script {
         let token = Token(self.asked.len() as u64);
         self.asked.push(client);
         self.world.ask(&caller, ask, token);
+    }
+
+    /// With `seen` the topics are those of the last commit: so asks a core that is behind.
+    fn with_topic_ids(
+        &mut self,
+        mut request: OffsetCommitRequest,
+        words: &Words<'_>,
+    ) -> OffsetCommitRequest {
+        for topic in &mut request.topics {
+            let known = match words.get("seen") {
+                Some(_) => self.seen.get(&topic.name).copied(),
+                None => self.world.topics.id(&topic.name),
+            };
+            topic.topic_id = known.unwrap_or_default();
+            self.seen.insert(topic.name.clone(), topic.topic_id);
+        }
+        request
+    }
+
+    fn fetch_seen(&self, group_id: String, topic: &str) -> Ask {
+        Ask::FetchOffsets(OffsetFetchRequestGroup {
+            group_id,
+            topics: Some(vec![OffsetFetchRequestTopics {
+                name: topic.to_owned(),
+                topic_id: self.seen[topic],
+                partition_indexes: vec![0, 1],
+            }]),
+            ..Default::default()
+        })
     }
 
     fn shares(&self, words: &Words<'_>) -> Vec<SyncGroupRequestAssignment> {
@@ -237,10 +287,11 @@ impl Script {
                 let mut rows = Vec::new();
                 for topic in &a.topics {
                     for p in &topic.partitions {
-                        rows.push(format!(
-                            "{}-{}={}",
-                            topic.name, p.partition_index, p.committed_offset
-                        ));
+                        let place = format!("{}-{}", topic.name, p.partition_index);
+                        rows.push(match p.error_code {
+                            0 => format!("{place}={}", p.committed_offset),
+                            other => format!("{place} {}", code(other)),
+                        });
                     }
                 }
                 format!("fetch {} {rows:?}", code(a.error_code))

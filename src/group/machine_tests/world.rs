@@ -1,16 +1,36 @@
 //! A coordinator with the shell's part played by hand: writes wait until they are said to be done.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use thalweg_protocol::ErrorCode;
-use thalweg_types::TimestampMs;
+use thalweg_types::{TimestampMs, TopicId, Uuid};
 
 use crate::{Answer, Ask, Caller, Coordinator, Effect, Now, Record, Settings, Token, WriteId};
 
 /// Wall clock at monotonic zero.
 pub(super) const EPOCH_MS: i64 = 1_700_000_000_000;
 
+/// Which topics there are: `None` for one that is gone, else how many of its name there were before.
+/// One that is not named here was always there.
+#[derive(Clone, Default)]
+pub(super) struct WorldTopics(Rc<RefCell<BTreeMap<String, Option<u8>>>>);
+
+impl WorldTopics {
+    pub(super) fn id(&self, name: &str) -> Option<TopicId> {
+        let nth = self.0.borrow().get(name).copied().unwrap_or(Some(1))?;
+        let mut id = [nth; 16];
+        id[..8].copy_from_slice(&[name.len() as u8; 8]);
+        Some(Uuid(id))
+    }
+}
+
 pub(super) struct World {
+    pub(super) topics: WorldTopics,
+    /// Topics of these names there were so far.
+    incarnations: BTreeMap<String, u8>,
     pub(super) machine: Coordinator,
     pub(super) settings: Settings,
     pub(super) now: u64,
@@ -28,8 +48,11 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(settings: Settings) -> World {
+        let topics = WorldTopics::default();
         let mut world = World {
-            machine: machine(&settings, 0),
+            machine: machine(&settings, &topics, 0),
+            topics,
+            incarnations: BTreeMap::new(),
             lives: 0,
             settings,
             now: 0,
@@ -104,10 +127,31 @@ impl World {
         self.now = to;
     }
 
+    /// A topic goes, without the machine seeing it yet.
+    pub(super) fn remove_topic(&mut self, name: &str) {
+        self.topics.0.borrow_mut().insert(name.to_owned(), None);
+    }
+
+    /// A topic comes that was not there, or is there again.
+    pub(super) fn make_topic(&mut self, name: &str) {
+        let nth = self.incarnations.entry(name.to_owned()).or_insert(1);
+        *nth += 1;
+        self.topics
+            .0
+            .borrow_mut()
+            .insert(name.to_owned(), Some(*nth));
+    }
+
+    /// The machine is told that a topic went.
+    pub(super) fn tell_removed(&mut self, name: &str) {
+        let names = [Arc::from(name)];
+        self.event(|machine, now, out| machine.on_topics_removed(now, &names, out));
+    }
+
     /// The process ends, with what was not committed, and another one replays the log.
     pub(super) fn restart(&mut self) {
         self.lives += 1;
-        self.machine = machine(&self.settings, self.lives);
+        self.machine = machine(&self.settings, &self.topics, self.lives);
         self.open.clear();
         self.writes.clear();
         for record in self.log.clone() {
@@ -118,13 +162,15 @@ impl World {
 }
 
 /// Ids of different lives differ.
-fn machine(settings: &Settings, life: u128) -> Coordinator {
+fn machine(settings: &Settings, topics: &WorldTopics, life: u128) -> Coordinator {
     let mut drawn = life << 64;
     let draw = move || {
         drawn += 1;
         drawn.to_be_bytes()
     };
-    Coordinator::new(settings.clone(), Box::new(draw))
+    let topics = topics.clone();
+    let lookup = Box::new(move |name: &str| topics.id(name));
+    Coordinator::new(settings.clone(), lookup, Box::new(draw))
 }
 
 /// Records as a scenario shows them.

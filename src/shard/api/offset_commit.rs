@@ -1,16 +1,17 @@
 //! OffsetCommit: partitions that exist go to the coordinator; the answer keeps the request's order.
+//! Topics come by name, from version 10 on by id (KIP-848).
 
 use std::future::Future;
 use std::rc::Rc;
 
-use thalweg_group::Ask;
+use thalweg_group::{Ask, VERSION_TOPIC_IDS};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::offset_commit_request::OffsetCommitRequestTopic;
 use thalweg_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
 use thalweg_protocol::messages::{OffsetCommitRequest, OffsetCommitResponse};
-use thalweg_types::PartitionIndex;
+use thalweg_types::{PartitionIndex, TopicId};
 
 use crate::service::Call;
 use crate::shard::Shard;
@@ -21,7 +22,8 @@ pub(crate) async fn begin(
     call: Call,
     mut request: OffsetCommitRequest,
 ) -> impl Future<Output = OffsetCommitResponse> {
-    let rows = rows(&shard, &request);
+    complete(&shard, call.version, &mut request);
+    let rows = rows(&shard, call.version, &request);
     let mut unknown = rows.iter().flat_map(|topic| &topic.partitions);
     for topic in &mut request.topics {
         topic.partitions.retain(|_| {
@@ -50,16 +52,35 @@ pub(crate) async fn begin(
     }
 }
 
+/// Gives each topic its name and its id, whichever the version has; a name without a topic stays
+/// without an id, and an id without a name.
+fn complete(shard: &Shard, version: i16, request: &mut OffsetCommitRequest) {
+    let view = shard.view();
+    for topic in &mut request.topics {
+        if version < VERSION_TOPIC_IDS {
+            let known = view.image.topic(&topic.name);
+            topic.topic_id = known.map_or(TopicId::ZERO, |known| known.id);
+        } else if let Some(known) = view.image.topic_by_id(topic.topic_id) {
+            topic.name = known.name.to_string();
+        }
+    }
+}
+
 /// One row per partition of the request, with an error where there is no such partition.
-fn rows(shard: &Shard, request: &OffsetCommitRequest) -> Vec<OffsetCommitResponseTopic> {
+fn rows(
+    shard: &Shard,
+    version: i16,
+    request: &OffsetCommitRequest,
+) -> Vec<OffsetCommitResponseTopic> {
     let view = shard.view();
     let of_topic = |topic: &OffsetCommitRequestTopic| {
-        let known = view.image.topic(&topic.name);
+        let known = view.image.topic_by_id(topic.topic_id);
         let row = |index: i32| {
             let exists = known.is_some_and(|k| k.partitions.contains_key(&PartitionIndex(index)));
-            let code = match exists {
-                true => ErrorCode::None,
-                false => ErrorCode::UnknownTopicOrPartition,
+            let code = match known {
+                _ if exists => ErrorCode::None,
+                None if version >= VERSION_TOPIC_IDS => ErrorCode::UnknownTopicId,
+                None | Some(_) => ErrorCode::UnknownTopicOrPartition,
             };
             OffsetCommitResponsePartition {
                 partition_index: index,
@@ -68,12 +89,12 @@ fn rows(shard: &Shard, request: &OffsetCommitRequest) -> Vec<OffsetCommitRespons
         };
         OffsetCommitResponseTopic {
             name: topic.name.clone(),
+            topic_id: topic.topic_id,
             partitions: topic
                 .partitions
                 .iter()
                 .map(|partition| row(partition.partition_index))
                 .collect(),
-            ..Default::default()
         }
     };
     request.topics.iter().map(of_topic).collect()

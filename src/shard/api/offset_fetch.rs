@@ -1,15 +1,16 @@
 //! OffsetFetch: one group up to version 7, several from 8 on (KIP-709). A version below 8 is turned
-//! into the later form on the way in and back on the way out.
+//! into the later form on the way in and back on the way out. From 10 on topics come by id (KIP-848).
 
 use std::rc::Rc;
 
-use thalweg_group::Ask;
+use thalweg_group::{Ask, VERSION_TOPIC_IDS};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use thalweg_protocol::messages::offset_fetch_response::{
-    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponseTopic,
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use thalweg_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse};
 
@@ -42,20 +43,27 @@ pub(crate) async fn answer(
         )
     });
     let mut asked = Vec::with_capacity(groups.len());
-    for group in groups {
+    for mut group in groups {
         let id = group.group_id.clone();
+        let unknown = match call.version < VERSION_TOPIC_IDS {
+            true => Vec::new(),
+            false => split_off_unknown(&shard, &mut group),
+        };
         let copy = group.clone();
         let answer = shard.ask_group(&id, &call, Ask::FetchOffsets(group)).await;
-        asked.push((copy, answer));
+        asked.push((copy, answer, unknown));
     }
     let mut answered = Vec::with_capacity(asked.len());
-    for (asked, coming) in asked {
+    for (asked, coming, unknown) in asked {
         let refused = |error: ErrorCode| OffsetFetchResponseGroup {
             group_id: asked.group_id.clone(),
             error_code: error.code(),
             ..Default::default()
         };
-        let answer = coming.get().await.unwrap_or_else(refused);
+        let mut answer: OffsetFetchResponseGroup = coming.get().await.unwrap_or_else(refused);
+        if answer.error_code == 0 {
+            answer.topics.extend(unknown);
+        }
         shard.count_error(call.key, answer.error_code);
         answered.push((asked, answer));
     }
@@ -69,6 +77,39 @@ pub(crate) async fn answer(
         groups: answered.into_iter().map(|(_, answer)| answer).collect(),
         ..Default::default()
     }
+}
+
+/// Gives topics that are asked for by id their names, and takes out those that there are not.
+fn split_off_unknown(
+    shard: &Shard,
+    group: &mut OffsetFetchRequestGroup,
+) -> Vec<OffsetFetchResponseTopics> {
+    let view = shard.view();
+    let mut unknown = Vec::new();
+    for topic in group.topics.iter_mut().flatten() {
+        match view.image.topic_by_id(topic.topic_id) {
+            Some(known) => topic.name = known.name.to_string(),
+            None => unknown.push(OffsetFetchResponseTopics {
+                topic_id: topic.topic_id,
+                partitions: topic
+                    .partition_indexes
+                    .iter()
+                    .map(|index| OffsetFetchResponsePartitions {
+                        partition_index: *index,
+                        committed_offset: -1,
+                        metadata: Some(String::new()),
+                        error_code: ErrorCode::UnknownTopicId.code(),
+                        ..Default::default()
+                    })
+                    .collect(),
+                ..Default::default()
+            }),
+        }
+    }
+    if let Some(topics) = &mut group.topics {
+        topics.retain(|topic| !topic.name.is_empty());
+    }
+    unknown
 }
 
 fn single(request: OffsetFetchRequest) -> OffsetFetchRequestGroup {

@@ -1,0 +1,176 @@
+//! What becomes of committed offsets when their topic goes, and topics by id (KIP-848).
+
+use std::collections::BTreeMap;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use thalweg_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use thalweg_protocol::messages::{OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse};
+use thalweg_types::Uuid;
+
+use crate::broker::Broker;
+use crate::groups::{commit_patiently, fetch_all, options, with_coordinators};
+use crate::wire::{Connection, error};
+
+fn of(topic: &str, offset: i64) -> BTreeMap<(String, i32), i64> {
+    BTreeMap::from([((topic.to_owned(), 0), offset)])
+}
+
+#[test]
+fn rp_116_a_topic_made_anew_inherits_no_offsets() {
+    let mut broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 1, &[]);
+    client.create_topic("other", 1, &[]);
+    let groups: Vec<String> = (0..8).map(|n| format!("group-{n}")).collect();
+    for group in &groups {
+        commit_patiently(&mut client, group, &[("t", 0, 5), ("other", 0, 6)]);
+    }
+    assert_eq!(client.delete_topic("t"), ErrorCode::None);
+    for group in &groups {
+        assert_eq!(fetch_all(&mut client, group), of("other", 6));
+    }
+    client.create_topic("t", 1, &[]);
+    for group in &groups {
+        assert_eq!(fetch_all(&mut client, group), of("other", 6));
+    }
+    // Nor does a restart bring them back.
+    drop(client);
+    broker.kill();
+    broker.start_again();
+    let mut client = broker.connect();
+    for group in &groups {
+        assert_eq!(fetch_all(&mut client, group), of("other", 6));
+        commit_patiently(&mut client, group, &[("t", 0, 1)]);
+    }
+    // Those of the new topic are as good as any.
+    broker.stop();
+    broker.start_again();
+    let mut client = broker.connect();
+    for group in &groups {
+        let mut wanted = of("other", 6);
+        wanted.extend(of("t", 1));
+        assert_eq!(fetch_all(&mut client, group), wanted);
+    }
+}
+
+#[test]
+fn rp_116_a_kill_right_after_the_deletion_brings_no_offset_back() {
+    let mut broker = Broker::start_with(options());
+    drop(with_coordinators(&broker));
+    for round in 0..3 {
+        let mut client = broker.connect();
+        client.create_topic("t", 1, &[]);
+        for group in ["a", "b", "c"] {
+            assert_eq!(
+                fetch_all(&mut client, group),
+                BTreeMap::new(),
+                "round {round}"
+            );
+            commit_patiently(&mut client, group, &[("t", 0, 5)]);
+        }
+        assert_eq!(client.delete_topic("t"), ErrorCode::None);
+        drop(client);
+        broker.kill();
+        broker.start_again();
+    }
+}
+
+fn commit_by_id(client: &mut Connection, topics: &[(Uuid, i32, i64)]) -> Vec<(Uuid, ErrorCode)> {
+    let request = OffsetCommitRequest {
+        group_id: "g".to_owned(),
+        generation_id_or_member_epoch: -1,
+        topics: topics
+            .iter()
+            .map(|(id, partition, offset)| OffsetCommitRequestTopic {
+                topic_id: *id,
+                partitions: vec![OffsetCommitRequestPartition {
+                    partition_index: *partition,
+                    committed_offset: *offset,
+                    ..Default::default()
+                }],
+                ..Default::default()
+            })
+            .collect(),
+        ..Default::default()
+    };
+    let answer = client.call(&request, 10);
+    let rows = answer.topics.iter();
+    rows.map(|topic| (topic.topic_id, error(topic.partitions[0].error_code)))
+        .collect()
+}
+
+fn fetch_by_id(client: &mut Connection, ids: Option<&[Uuid]>) -> OffsetFetchResponse {
+    let topics = ids.map(|ids| {
+        let topic = |id: &Uuid| OffsetFetchRequestTopics {
+            topic_id: *id,
+            partition_indexes: vec![0],
+            ..Default::default()
+        };
+        ids.iter().map(topic).collect()
+    });
+    let request = OffsetFetchRequest {
+        groups: vec![OffsetFetchRequestGroup {
+            group_id: "g".to_owned(),
+            topics,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    client.call(&request, 10)
+}
+
+/// Topic id, offset and error of each row.
+fn rows(answer: &OffsetFetchResponse) -> Vec<(Uuid, i64, ErrorCode)> {
+    let topics = answer.groups[0].topics.iter();
+    topics
+        .map(|topic| {
+            let row = &topic.partitions[0];
+            (topic.topic_id, row.committed_offset, error(row.error_code))
+        })
+        .collect()
+}
+
+#[test]
+fn rp_116_offsets_by_topic_id_are_those_of_that_topic() {
+    let broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    let before = client.create_topic("t", 1, &[]).id;
+    commit_patiently(&mut client, "g", &[("t", 0, 3)]);
+    let nobody = Uuid([9; 16]);
+    let committed = commit_by_id(
+        &mut client,
+        &[(before, 0, 4), (nobody, 0, 1), (before, 7, 1)],
+    );
+    let wanted = [
+        (before, ErrorCode::None),
+        (nobody, ErrorCode::UnknownTopicId),
+        (before, ErrorCode::UnknownTopicOrPartition),
+    ];
+    assert_eq!(committed, wanted);
+    assert_eq!(fetch_all(&mut client, "g"), of("t", 4));
+    let found = fetch_by_id(&mut client, Some(&[before, nobody]));
+    let wanted = [
+        (before, 4, ErrorCode::None),
+        (nobody, -1, ErrorCode::UnknownTopicId),
+    ];
+    assert_eq!(rows(&found), wanted);
+    let all = fetch_by_id(&mut client, None);
+    assert_eq!(rows(&all), [(before, 4, ErrorCode::None)]);
+
+    assert_eq!(client.delete_topic("t"), ErrorCode::None);
+    let after = client.create_topic("t", 1, &[]).id;
+    let committed = commit_by_id(&mut client, &[(before, 0, 8)]);
+    assert_eq!(committed, [(before, ErrorCode::UnknownTopicId)]);
+    let found = fetch_by_id(&mut client, Some(&[before, after]));
+    let wanted = [
+        (after, -1, ErrorCode::None),
+        (before, -1, ErrorCode::UnknownTopicId),
+    ];
+    assert_eq!(rows(&found), wanted);
+    assert_eq!(rows(&fetch_by_id(&mut client, None)), []);
+}
