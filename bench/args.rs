@@ -1,21 +1,26 @@
 //! The command line of `thalweg-bench`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
-use thalweg_client::{Cluster, ClusterOptions, MissingTopic, NewTopic, OffsetSpec};
+use thalweg_client::{Cluster, MissingTopic};
 
 use crate::compare::{self, CompareOptions};
 use crate::floor::{self, EngineChoice, FloorOptions};
-use crate::job::{FetchJob, ProduceJob, probe_fetch};
-use crate::load::{self, Job, LoadOptions};
+use crate::idle::{self, IdleOptions};
+use crate::knee::{self, KneeOptions};
+use crate::load::{self, LoadOptions, Part};
+use crate::overrides::Overrides;
 use crate::process::Server;
 use crate::reactor::{self, ReactorOptions};
 use crate::report::RunReport;
-use crate::workload::{BULK_PRODUCE, HOT_CONSUME, Workload};
+use crate::rounds::{self, RunOptions};
+use crate::stage;
+use crate::workload::Workload;
 
 /// Load generator, floor and comparison reports of Thalweg.
 #[derive(Parser, Debug)]
@@ -27,11 +32,17 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Closed-loop produce against a broker
+    /// A workload in several rounds, against a broker that it starts or one that runs already
+    Run(Box<RunOptions>),
+    /// The highest open-loop rate of a workload that is answered to 99 % with a p99 of at most 50 ms
+    Knee(Box<KneeOptions>),
+    /// Memory of a broker with empty partitions and idle connections
+    Idle(IdleOptions),
+    /// The producers of a workload, once, against a broker that runs already
     Produce(LoadArgs),
-    /// Closed-loop consume of what lies in the page cache; fills the topic first
-    Consume(ConsumeArgs),
-    /// The same load against the floor, started for the purpose
+    /// The consumers of a workload, once; fills the topic first
+    Consume(LoadArgs),
+    /// The producers or the consumers of a workload, once, against the floor, started for the purpose
     Floor(FloorArgs),
     /// Only the floor's server; ends by SIGTERM
     FloorServe(FloorOptions),
@@ -41,45 +52,20 @@ enum Command {
     Reactor(ReactorOptions),
 }
 
-/// Flags shared by all loads. Those of the workload override it.
+/// Flags of single runs.
 #[derive(clap::Args, Clone, Debug)]
 struct LoadArgs {
-    /// Named workload: bulk-produce, one-record, lone-record, hot-consume, hot-consume-64k
-    #[arg(long, value_parser = Workload::named)]
-    workload: Option<Workload>,
+    /// A workload of bench/workloads/ by name, or a .toml file
+    #[arg(long)]
+    workload: Option<String>,
     /// Address of the broker
     #[arg(long, default_value = "127.0.0.1:9092")]
     bootstrap_server: String,
     /// Topic; created when missing, deleted at the end if this run created it
     #[arg(long, default_value = "bench")]
     topic: String,
-    /// Connections
-    #[arg(long)]
-    connections: Option<usize>,
-    /// Requests in flight per connection
-    #[arg(long)]
-    in_flight: Option<usize>,
-    /// Partitions of the topic
-    #[arg(long)]
-    partitions: Option<usize>,
-    /// Bytes of a record's value
-    #[arg(long)]
-    record_bytes: Option<usize>,
-    /// Bytes of a batch; at least one record
-    #[arg(long)]
-    batch_bytes: Option<usize>,
-    /// acks: 0, 1 or -1
-    #[arg(long, allow_negative_numbers = true)]
-    acks: Option<i16>,
-    /// partition_max_bytes of Fetch
-    #[arg(long)]
-    fetch_bytes: Option<usize>,
-    /// Measured seconds
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
-    /// Seconds before measuring
-    #[arg(long, default_value_t = 1.0)]
-    warm_up: f64,
+    #[command(flatten)]
+    overrides: Overrides,
     /// Load threads
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -92,15 +78,6 @@ struct LoadArgs {
 }
 
 #[derive(clap::Args, Clone, Debug)]
-struct ConsumeArgs {
-    #[command(flatten)]
-    load: LoadArgs,
-    /// Megabytes of batches that are produced first
-    #[arg(long, default_value_t = 512)]
-    fill_mb: usize,
-}
-
-#[derive(clap::Args, Clone, Debug)]
 struct FloorArgs {
     #[command(flatten)]
     load: LoadArgs,
@@ -109,44 +86,27 @@ struct FloorArgs {
     engine: EngineChoice,
     /// Directory for the segments; removed at the end
     #[arg(long, default_value = "bench/results/local/floor")]
-    dir: std::path::PathBuf,
+    dir: PathBuf,
     /// CPU that the floor is confined to
     #[arg(long)]
     cpu: Option<usize>,
-    /// Megabytes of batches to fill with, then consume instead of produce
-    #[arg(long)]
-    consume_mb: Option<usize>,
 }
 
 impl LoadArgs {
-    fn workload(&self, default: &Workload) -> Workload {
-        let base = self.workload.clone().unwrap_or_else(|| default.clone());
-        Workload {
-            name: base.name,
-            connections: self.connections.unwrap_or(base.connections),
-            in_flight: self.in_flight.unwrap_or(base.in_flight),
-            partitions: self.partitions.unwrap_or(base.partitions),
-            record_bytes: self.record_bytes.unwrap_or(base.record_bytes),
-            batch_bytes: self.batch_bytes.unwrap_or(base.batch_bytes),
-            acks: self.acks.unwrap_or(base.acks),
-            fetch_bytes: self.fetch_bytes.unwrap_or(base.fetch_bytes),
-        }
+    fn workload(&self, default: &str) -> Result<Workload> {
+        let base = Workload::named(self.workload.as_deref().unwrap_or(default))?;
+        self.overrides.apply(&base)
     }
 
-    fn run<J: Job>(&self, job: &J, w: &Workload, to: SocketAddr, pid: Option<u32>) -> Result<()> {
-        let result = load::run(
-            job,
-            &LoadOptions {
-                address: to,
-                connections: w.connections,
-                in_flight: w.in_flight,
-                threads: self.threads,
-                warm_up: Duration::from_secs_f64(self.warm_up),
-                measure: Duration::from_secs_f64(self.seconds),
-                broker_pid: pid,
-            },
-        )?;
-        let report = RunReport::of(w.name, &result);
+    fn run(&self, part: Part, w: &Workload, to: SocketAddr, pid: Option<u32>) -> Result<()> {
+        let options = LoadOptions {
+            address: to,
+            threads: self.threads,
+            warm_up: Duration::from_secs_f64(w.measure.warm_up_seconds),
+            measure: Duration::from_secs_f64(w.measure.seconds),
+            broker_pid: pid,
+        };
+        let report = RunReport::of(&w.name, &load::run(&[part], &options)?);
         if self.json {
             println!("{}", serde_json::to_string_pretty(&report)?);
         } else {
@@ -157,7 +117,7 @@ impl LoadArgs {
 
     /// Makes sure of the topic; true when it was created here.
     fn topic(&self, w: &Workload) -> Result<(Cluster, bool, SocketAddr)> {
-        let mut cluster = Cluster::connect(&self.bootstrap_server, ClusterOptions::default())?;
+        let mut cluster = stage::cluster(&self.bootstrap_server)?;
         let known = cluster
             .topic(&self.topic, MissingTopic::Refuse)
             .map(|t| t.partitions.len());
@@ -165,15 +125,7 @@ impl LoadArgs {
             Ok(n) if n >= w.partitions => false,
             Ok(n) => anyhow::bail!("topic {} has only {n} partitions", self.topic),
             Err(_) => {
-                cluster.create_topic(&NewTopic {
-                    name: self.topic.clone(),
-                    partitions: Some(i32::try_from(w.partitions)?),
-                    replication_factor: Some(1),
-                    configs: Vec::new(),
-                })?;
-                // Leaders may take a moment until they lead.
-                let all: Vec<i32> = (0..i32::try_from(w.partitions)?).collect();
-                cluster.offsets(&self.topic, &all, OffsetSpec::Latest)?;
+                stage::create_topic(&mut cluster, &self.topic, w.partitions)?;
                 true
             }
         };
@@ -187,61 +139,50 @@ impl LoadArgs {
 }
 
 fn produce(args: &LoadArgs) -> Result<()> {
-    let workload = args.workload(&BULK_PRODUCE);
+    let mut workload = args.workload("bulk-produce")?;
+    workload.consume = None;
     let (mut cluster, created, address) = args.topic(&workload)?;
-    let job = ProduceJob::new(&args.topic, &workload)?;
-    let outcome = args.run(&job, &workload, address, args.broker_pid);
+    let outcome = single_part(&workload, &args.topic, address)
+        .and_then(|part| args.run(part, &workload, address, args.broker_pid));
     if created {
         cluster.delete_topic(&args.topic)?;
     }
     outcome
 }
 
-fn consume(args: &ConsumeArgs) -> Result<()> {
-    let load = &args.load;
-    let workload = load.workload(&HOT_CONSUME);
-    let (mut cluster, created, address) = load.topic(&workload)?;
-    anyhow::ensure!(
+fn consume(args: &LoadArgs) -> Result<()> {
+    let mut workload = args.workload("hot-consume")?;
+    workload.produce = None;
+    workload.check()?;
+    let (mut cluster, created, address) = args.topic(&workload)?;
+    ensure!(
         created,
         "topic {} exists: consume wants one of its own",
-        load.topic
+        args.topic
     );
-    let to = address.to_string();
-    let outcome = filled(&workload, &load.topic, &to, args.fill_mb)
-        .and_then(|job| load.run(&job, &workload, address, load.broker_pid));
-    cluster.delete_topic(&load.topic)?;
+    let outcome = single_part(&workload, &args.topic, address)
+        .and_then(|part| args.run(part, &workload, address, args.broker_pid));
+    cluster.delete_topic(&args.topic)?;
     outcome
 }
 
-fn filled(workload: &Workload, topic: &str, to: &str, fill_mb: usize) -> Result<FetchJob> {
-    let mut fill = ProduceJob::new(topic, workload)?;
-    let per_round = fill.batch_bytes() as usize * workload.partitions;
-    let batches = (fill_mb * 1_000_000).div_ceil(per_round);
-    fill.fill(to, batches)?;
-    let mut job = FetchJob::new(topic, workload, batches)?;
-    probe_fetch(&mut job, to)?;
-    Ok(job)
+/// The only part of a workload that has one; fills the topic for consumers.
+fn single_part(workload: &Workload, topic: &str, address: SocketAddr) -> Result<Part> {
+    let mut parts = stage::parts(workload, topic, &address.to_string())?;
+    ensure!(
+        parts.len() == 1,
+        "{} has producers and consumers; `run` runs both",
+        workload.name
+    );
+    parts.pop().context("nothing would be sent")
 }
 
 fn floor_load(args: &FloorArgs) -> Result<()> {
-    let default = if args.consume_mb.is_some() {
-        &HOT_CONSUME
-    } else {
-        &BULK_PRODUCE
-    };
-    let workload = args.load.workload(default);
+    let workload = args.load.workload("bulk-produce")?;
     let server = Server::floor(&args.dir, args.cpu, args.engine, workload.partitions)?;
-    let (address, pid) = (server.address, Some(server.pid()));
-    match args.consume_mb {
-        None => {
-            let job = ProduceJob::new("bench", &workload)?;
-            args.load.run(&job, &workload, address, pid)?;
-        }
-        Some(mb) => {
-            let job = filled(&workload, "bench", &address.to_string(), mb)?;
-            args.load.run(&job, &workload, address, pid)?;
-        }
-    }
+    let pid = Some(server.pid());
+    let part = single_part(&workload, "bench", server.address)?;
+    args.load.run(part, &workload, server.address, pid)?;
     server.stop()
 }
 
@@ -249,6 +190,9 @@ fn floor_load(args: &FloorArgs) -> Result<()> {
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Run(options) => rounds::run(&options),
+        Command::Knee(options) => knee::run(&options),
+        Command::Idle(options) => idle::run(&options),
         Command::Produce(args) => produce(&args),
         Command::Consume(args) => consume(&args),
         Command::Floor(args) => floor_load(&args),

@@ -1,21 +1,31 @@
 //! Load generator, floor and comparison reports.
 //!
-//! This room owns workloads, the closed-loop generator, the floor, and how results are computed and
-//! printed. It refuses to know the broker's insides: it starts the binary and talks Kafka to it. The
+//! This room owns workloads, the load generator (closed and open loop), the floor, and how results are computed,
+//! printed and written. It refuses to know the broker's insides: it starts the binary and talks Kafka to it. The
 //! exception is [`reactor`], the microbenchmark of that one room.
 //!
-//! Definitions of what is measured are in `bench/README.md`. Start reading at [`workload`], then [`load`] and
-//! [`job`]; [`floor`] stands alone and is audited alone.
+//! Definitions of what is measured are in `bench/README.md`. Start reading at [`workload`], then [`schedule`],
+//! [`load`] and [`job`], and [`rounds`] for what a result holds; [`floor`] stands alone and is audited alone.
 
 mod args;
 pub mod compare;
 pub mod cpu;
+pub mod end_to_end;
+pub mod environment;
 pub mod floor;
+pub mod hgrm;
+pub mod idle;
 pub mod job;
+pub mod knee;
 pub mod load;
+pub mod overrides;
 pub mod process;
 pub mod reactor;
 pub mod report;
+pub mod rounds;
+pub mod schedule;
+pub mod stage;
+pub mod target;
 pub mod workload;
 
 pub use args::main;

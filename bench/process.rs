@@ -27,6 +27,8 @@ pub struct Server {
     child: Child,
     /// Where it listens.
     pub address: SocketAddr,
+    /// How it was started.
+    pub command_line: Vec<String>,
     dir: PathBuf,
 }
 
@@ -49,6 +51,13 @@ pub struct BrokerOptions {
 fn free_port() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
     Ok(listener.local_addr()?)
+}
+
+fn words(command: &Command) -> Vec<String> {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// Starts `command` on one CPU: children inherit the affinity of the thread that starts them.
@@ -95,11 +104,13 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::from(log));
+        let command_line = words(&command);
         let begin = Instant::now();
         let child = spawn_on(command, options.cpu)?;
         let mut server = Server {
             child,
             address,
+            command_line,
             dir: options.dir.clone(),
         };
         server.wait_for_metadata(begin)?;
@@ -151,6 +162,7 @@ impl Server {
             &partitions.to_string(),
         ]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let command_line = words(&command);
         let mut child = spawn_on(command, cpu)?;
         let stdout = child.stdout.take().context("no pipe")?;
         let mut line = String::new();
@@ -164,6 +176,7 @@ impl Server {
             Some(address) => Ok(Server {
                 child,
                 address,
+                command_line,
                 dir,
             }),
             None => {

@@ -1,0 +1,156 @@
+//! Produce requests.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use bytes::{Bytes, BytesMut};
+use thalweg_client::{ConnectOptions, Connection};
+use thalweg_protocol::messages::ProduceRequest;
+use thalweg_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use thalweg_protocol::{Records, frame};
+
+use super::{
+    CORRELATION_AT, HEAD_END, SampleBatch, TOPIC_BYTES_MAX, check_code, client_id, encoded,
+    with_size,
+};
+use crate::floor::wire::PRODUCE_VERSION;
+use crate::load::Job;
+use crate::workload::{Produce, Workload};
+
+/// Produce requests: request n of connection c goes to partition (c + n) mod partitions.
+#[derive(Clone)]
+pub struct ProduceJob {
+    /// One whole frame per partition.
+    frames: Arc<Vec<Bytes>>,
+    batch_bytes: u64,
+    acks: i16,
+    error_at: usize,
+    sent: Vec<usize>,
+}
+
+impl ProduceJob {
+    /// Encodes the frames: batches of the workload, written as `how` says.
+    ///
+    /// # Errors
+    /// When the topic name is too long, or the numbers make no batch.
+    pub fn new(topic: &str, workload: &Workload, how: &Produce) -> Result<ProduceJob> {
+        ensure!(topic.len() <= TOPIC_BYTES_MAX, "the topic name is too long");
+        let batch = SampleBatch::of(workload)?;
+        let mut frames = Vec::new();
+        for index in 0..workload.partitions {
+            let records = Some(Records::Held(BytesMut::from(&batch.bytes[..])));
+            let request = ProduceRequest {
+                transactional_id: None,
+                acks: how.acks,
+                timeout_ms: 30_000,
+                topic_data: vec![TopicProduceData {
+                    name: topic.to_owned(),
+                    partition_data: vec![PartitionProduceData {
+                        index: index as i32,
+                        records,
+                    }],
+                    ..Default::default()
+                }],
+            };
+            frames.push(encoded(frame::encode_request(
+                &request,
+                PRODUCE_VERSION,
+                0,
+                client_id(),
+            )?));
+        }
+        Ok(ProduceJob {
+            frames: Arc::new(frames),
+            batch_bytes: batch.bytes.len() as u64,
+            acks: how.acks,
+            error_at: 4 + 4 + 1 + 1 + (1 + topic.len()) + 1 + 4,
+            sent: vec![0; how.connections],
+        })
+    }
+
+    /// Sends one request per partition over one connection, so many times over, and waits for all.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub fn fill(&mut self, address: &str, rounds: usize) -> Result<()> {
+        let mut connection = Connection::open(address, &ConnectOptions::default())?;
+        let frames = Arc::clone(&self.frames);
+        for _ in 0..rounds {
+            for frame in frames.iter() {
+                connection.send_bytes(frame)?;
+            }
+            if self.acks == 0 {
+                continue;
+            }
+            for _ in frames.iter() {
+                let answer = connection.read_frame()?;
+                self.check(0, &with_size(&answer))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Job for ProduceJob {
+    fn next(&mut self, conn: usize, correlation: i32, head: &mut Vec<u8>) -> usize {
+        let partition = (conn + self.sent[conn]) % self.frames.len();
+        self.sent[conn] += 1;
+        head.extend_from_slice(&self.frames[partition][..HEAD_END]);
+        head[CORRELATION_AT..HEAD_END].copy_from_slice(&correlation.to_be_bytes());
+        partition
+    }
+
+    fn tail(&self, token: usize) -> &[u8] {
+        &self.frames[token][HEAD_END..]
+    }
+
+    fn check(&mut self, _conn: usize, head: &[u8]) -> Result<u64> {
+        check_code(head, self.error_at).context("produce")?;
+        Ok(self.batch_bytes)
+    }
+
+    fn unanswered_bytes(&self) -> Option<u64> {
+        (self.acks == 0).then_some(self.batch_bytes)
+    }
+
+    fn bytes_per_request(&self) -> u64 {
+        self.batch_bytes
+    }
+
+    fn boxed(&self) -> Box<dyn Job> {
+        Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProduceJob;
+    use crate::floor::wire::{self, Ask, ProduceAnswer};
+    use crate::load::Job;
+    use crate::workload::Workload;
+
+    #[test]
+    fn the_floor_understands_produce_and_is_understood() {
+        let workload = Workload::named("one-record").unwrap();
+        let mut job = ProduceJob::new("bench", &workload, &workload.filling()).unwrap();
+        let mut request = Vec::new();
+        let token = job.next(3, 99, &mut request);
+        request.extend_from_slice(job.tail(token));
+        let ask = wire::parse(&request[4..]).unwrap();
+        let Ask::Produce {
+            correlation,
+            acks,
+            partition,
+            batch,
+            records,
+        } = ask
+        else {
+            panic!("no produce")
+        };
+        assert_eq!((correlation, acks, partition, records), (99, 1, 3, 1));
+        assert_eq!(batch.len() as u64, job.bytes_per_request());
+        let mut answer = Vec::new();
+        ProduceAnswer::new("bench", 3).put(&mut answer, 99, 5);
+        assert_eq!(job.check(3, &answer).unwrap(), job.bytes_per_request());
+    }
+}

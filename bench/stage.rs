@@ -1,0 +1,144 @@
+//! Gets a server ready for a workload: its topic, filled where it is to be read, and the parts of the load.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use thalweg_client::{Cluster, ClusterOptions, NewTopic, OffsetSpec};
+
+use crate::job::{FetchJob, ProduceJob, TailJob, probe_fetch};
+use crate::load::{Job, Part};
+use crate::workload::{Consume, Produce, ReadFrom, Workload};
+
+/// Dirty pages below this let the next round begin.
+const DIRTY_KIB_MAX: u64 = 64 * 1024;
+const SETTLE_MAX: Duration = Duration::from_secs(15);
+
+/// Creates a topic, and returns when all its partitions have leaders that lead.
+///
+/// # Errors
+/// When it exists, or the broker refuses.
+pub fn create_topic(cluster: &mut Cluster, name: &str, partitions: usize) -> Result<()> {
+    cluster.create_topic(&NewTopic {
+        name: name.to_owned(),
+        partitions: Some(i32::try_from(partitions)?),
+        replication_factor: Some(1),
+        configs: Vec::new(),
+    })?;
+    // Leaders may take a moment until they lead.
+    let all: Vec<i32> = (0..i32::try_from(partitions)?).collect();
+    cluster.offsets(name, &all, OffsetSpec::Latest)?;
+    Ok(())
+}
+
+/// A connection to the cluster that `address` belongs to.
+///
+/// # Errors
+/// When nobody answers there.
+pub fn cluster(address: &str) -> Result<Cluster> {
+    Ok(Cluster::connect(address, ClusterOptions::default())?)
+}
+
+/// Produces so many megabytes of the workload's batches, equally to all partitions; returns how many batches each
+/// partition has then.
+///
+/// # Errors
+/// When a request fails.
+pub fn fill(workload: &Workload, topic: &str, address: &str, fill_mb: usize) -> Result<usize> {
+    let how = Produce {
+        acks: 1,
+        ..workload.filling()
+    };
+    let mut job = ProduceJob::new(topic, workload, &how)?;
+    let per_round = job.bytes_per_request() as usize * workload.partitions;
+    let batches = (fill_mb * 1_000_000).div_ceil(per_round);
+    job.fill(address, batches)?;
+    Ok(batches)
+}
+
+/// The producers of a workload.
+///
+/// # Errors
+/// When the numbers make no batch.
+pub fn produce_part(workload: &Workload, how: &Produce, topic: &str) -> Result<Part> {
+    Ok(Part {
+        name: "produce",
+        job: Box::new(ProduceJob::new(topic, workload, how)?),
+        connections: how.connections,
+        in_flight: how.in_flight,
+        rate: how.rate,
+        reader: crate::workload::Reader::Copy,
+    })
+}
+
+/// The consumers of a workload, with a job of [`FetchJob`] or [`TailJob`].
+#[must_use]
+pub fn consume_part(how: &Consume, job: Box<dyn Job>) -> Part {
+    Part {
+        name: "consume",
+        job,
+        connections: how.connections,
+        in_flight: how.in_flight,
+        rate: how.rate,
+        reader: how.reader,
+    }
+}
+
+/// Requests that read a topic with so many batches in each partition, after a look at an answer of each server.
+///
+/// # Errors
+/// When an answer is not understood.
+pub fn fetch_job(
+    workload: &Workload,
+    how: &Consume,
+    topic: &str,
+    batches: usize,
+    addresses: &[String],
+) -> Result<FetchJob> {
+    let mut job = FetchJob::new(topic, workload, how, batches)?;
+    for address in addresses {
+        probe_fetch(&mut job, address).with_context(|| format!("probing {address}"))?;
+    }
+    Ok(job)
+}
+
+/// All parts of a workload; fills the topic where consumers read what lies there.
+///
+/// # Errors
+/// When filling fails, or an answer is not understood.
+pub fn parts(workload: &Workload, topic: &str, address: &str) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    if let Some(how) = &workload.produce {
+        parts.push(produce_part(workload, how, topic)?);
+    }
+    if let Some(how) = &workload.consume {
+        let job: Box<dyn Job> = match how.from {
+            ReadFrom::Filled => {
+                let batches = fill(workload, topic, address, how.fill_mb)?;
+                let addresses = [address.to_owned()];
+                Box::new(fetch_job(workload, how, topic, batches, &addresses)?)
+            }
+            ReadFrom::Tail => Box::new(TailJob::new(topic, workload, how)?),
+        };
+        parts.push(consume_part(how, job));
+    }
+    ensure!(!parts.is_empty(), "nothing would be sent");
+    Ok(parts)
+}
+
+/// Waits until what the last run left dirty is written or gone, so that it does not weigh on the next.
+pub fn settle() {
+    let begin = Instant::now();
+    while begin.elapsed() < SETTLE_MAX {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let dirty: u64 = text
+            .lines()
+            .filter(|l| l.starts_with("Dirty:") || l.starts_with("Writeback:"))
+            .filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok())
+            .sum();
+        if dirty < DIRTY_KIB_MAX {
+            return;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
