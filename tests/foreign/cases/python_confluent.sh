@@ -1,5 +1,5 @@
-# confluent-kafka (a current librdkafka): make a topic, produce in every codec, read by assignment,
-# look up offsets, delete.
+# needs: JoinGroup
+# confluent-kafka (a current librdkafka) does all steps of a client.
 . "$FOREIGN/lib.sh"
 
-python_client with_confluent_kafka.py "$BOOTSTRAP"
+client_steps python-confluent python_client with_confluent_kafka.py

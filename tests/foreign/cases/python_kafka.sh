@@ -1,4 +1,5 @@
-# kafka-python: make a topic, produce in every codec, read by assignment, look up offsets, delete.
+# needs: JoinGroup
+# kafka-python does all steps of a client.
 . "$FOREIGN/lib.sh"
 
-python_client with_kafka_python.py "$BOOTSTRAP"
+client_steps python-kafka python_client with_kafka_python.py

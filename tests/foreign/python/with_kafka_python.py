@@ -1,60 +1,121 @@
-"""Writes and reads with kafka-python. Usage: with_kafka_python.py HOST:PORT"""
+"""Writes and reads with kafka-python. The steps are those of ../README.md."""
 
-import sys
 import time
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
 from kafka.errors import TopicAlreadyExistsError
 
-BOOTSTRAP = sys.argv[1]
-TOPIC = "with-kafka-python"
-# snappy and lz4 would need further packages
-CODECS = [None, "gzip"]
+from steps import *
 
 admin = KafkaAdminClient(bootstrap_servers=BOOTSTRAP)
-admin.create_topics([NewTopic(name=TOPIC, num_partitions=2, replication_factor=1)])
-try:
-    admin.create_topics([NewTopic(name=TOPIC, num_partitions=2, replication_factor=1)])
-    raise AssertionError("the topic was made twice")
-except TopicAlreadyExistsError:
-    pass
 
-sent = []
-for codec in CODECS:
-    for acks in (1, "all"):
-        producer = KafkaProducer(
-            bootstrap_servers=BOOTSTRAP,
-            compression_type=codec,
-            acks=acks,
-            enable_idempotence=False,
-        )
-        for number in range(100):
-            value = f"{codec} {acks} {number}".encode()
-            future = producer.send(TOPIC, value=value, key=b"k", partition=1, headers=[("h", b"x")])
-            sent.append(value)
-        assert future.get(timeout=10).offset == len(sent) - 1
-        producer.close()
 
-partition = TopicPartition(TOPIC, 1)
-consumer = KafkaConsumer(bootstrap_servers=BOOTSTRAP, enable_auto_commit=False, group_id=None)
-consumer.assign([partition])
-consumer.seek_to_beginning(partition)
-got = []
-deadline = time.monotonic() + 30
-while len(got) < len(sent) and time.monotonic() < deadline:
-    for records in consumer.poll(timeout_ms=500).values():
-        for record in records:
-            assert record.offset == len(got), (record.offset, len(got))
-            assert record.key == b"k" and record.headers == [("h", b"x")] or tuple(record.headers) == (("h", b"x"),)
-            got.append(record.value)
-assert got == sent, f"{len(got)} of {len(sent)}"
-assert consumer.end_offsets([partition])[partition] == len(sent)
-assert consumer.beginning_offsets([partition])[partition] == 0
-assert consumer.offsets_for_times({partition: 0})[partition].offset == 0
-consumer.close()
+def make_topic():
+    wanted = [NewTopic(name=CODECS_TOPIC, num_partitions=2, replication_factor=1)]
+    admin.create_topics(wanted)
+    try:
+        admin.create_topics(wanted)
+        raise AssertionError("the topic was made twice")
+    except TopicAlreadyExistsError:
+        pass
+    assert CODECS_TOPIC in admin.list_topics()
 
-admin.delete_topics([TOPIC])
-assert TOPIC not in admin.list_topics()
+
+def alter_topic():
+    def resource(configs):
+        return ConfigResource(ConfigResourceType.TOPIC, CODECS_TOPIC, configs=configs)
+
+    admin.alter_configs([resource({"retention.ms": RETENTION_MS})])
+    described = str(admin.describe_configs([resource(["retention.ms"])]))
+    assert RETENTION_MS in described, described
+    admin.create_partitions({CODECS_TOPIC: NewPartitions(3)})
+
+
+def produce_each_codec():
+    everything = []
+    for codec in CODECS:
+        for idempotent in (True, False):
+            producer = KafkaProducer(
+                bootstrap_servers=BOOTSTRAP,
+                compression_type=None if codec == "none" else codec,
+                acks="all" if idempotent else 1,
+                enable_idempotence=idempotent,
+            )
+            batch = records(label(codec, idempotent))
+            futures = [
+                producer.send(CODECS_TOPIC, key=key, value=value, partition=1, headers=headers)
+                for key, value, headers in batch
+            ]
+            offsets = [future.get(timeout=PATIENCE_S).offset for future in futures]
+            assert offsets == list(range(len(everything), len(everything) + COUNT)), offsets
+            everything += batch
+            producer.close()
+    return everything
+
+
+def read(count):
+    partition = TopicPartition(CODECS_TOPIC, 1)
+    consumer = KafkaConsumer(bootstrap_servers=BOOTSTRAP, enable_auto_commit=False, group_id=None)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    got = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(got) < count and time.monotonic() < deadline:
+        for batch in consumer.poll(timeout_ms=500).values():
+            got += [(record.key, record.value, list(map(tuple, record.headers))) for record in batch]
+    assert consumer.end_offsets([partition])[partition] == count
+    assert consumer.beginning_offsets([partition])[partition] == 0
+    assert consumer.offsets_for_times({partition: 0})[partition].offset == 0
+    consumer.close()
+    return got
+
+
+def member(read, assigned, stop):
+    consumer = KafkaConsumer(
+        SHARED_TOPIC,
+        bootstrap_servers=BOOTSTRAP,
+        group_id=GROUP,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=500,
+    )
+    while not stop.is_set():
+        for batch in consumer.poll(timeout_ms=100).values():
+            for record in batch:
+                read(record.value)
+        assigned(len(consumer.assignment()))
+    consumer.commit()
+    consumer.close()
+
+
+def produce(pairs):
+    producer = KafkaProducer(bootstrap_servers=BOOTSTRAP)
+    for value, partition in pairs:
+        producer.send(SHARED_TOPIC, value=value, partition=partition)
+    producer.flush(PATIENCE_S)
+    producer.close()
+
+
+def delete_all():
+    def listed():
+        return [each["group_id"] for each in admin.list_groups()]
+
+    assert GROUP in listed(), listed()
+    described = admin.describe_groups([GROUP])
+    assert "Empty" in str(described), described
+    admin.delete_groups([GROUP])
+    assert GROUP not in listed()
+    admin.delete_topics([SHARED_TOPIC])
+    assert SHARED_TOPIC not in admin.list_topics()
+
+
+make_topic()
+alter_topic()
+sent = produce_each_codec()
+same(sent, read(len(sent)))
+admin.create_topics([NewTopic(name=SHARED_TOPIC, num_partitions=SHARED_PARTITIONS, replication_factor=1)])
+share_in_group(produce, member)
+delete_all()
 admin.close()
 print("ok")
