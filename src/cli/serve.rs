@@ -6,6 +6,7 @@ mod endpoints;
 mod layout;
 mod logging;
 mod shards;
+mod signals;
 
 use anyhow::Context;
 use thalweg_config::BrokerConfig;

@@ -7,7 +7,7 @@ use thalweg_types::BrokerId;
 use crate::error::{ConfigError, ConfigErrors, ConfigWarning};
 use crate::property::{self, Property, Scope, properties};
 use crate::topic::ConfigSource;
-use crate::value::{Endpoint, Value};
+use crate::value::{Endpoint, Value, host_limit};
 
 /// How files are written (`thalweg.engine`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -327,6 +327,27 @@ impl BrokerConfig {
         self.int("max.connections").unsigned_abs()
     }
 
+    /// `max.connections.per.ip`.
+    #[must_use]
+    pub fn max_connections_per_ip(&self) -> u32 {
+        self.int("max.connections.per.ip").unsigned_abs()
+    }
+
+    /// `max.connections.per.ip.overrides`: hosts, as they were written, and their numbers.
+    pub fn max_connections_per_ip_overrides(&self) -> impl Iterator<Item = (&str, u32)> {
+        let items = match self.value("max.connections.per.ip.overrides") {
+            Some(Value::List(items)) => &items[..],
+            _other => &[],
+        };
+        items.iter().filter_map(|item| host_limit(item))
+    }
+
+    /// `max.connection.creation.rate`, per second.
+    #[must_use]
+    pub fn max_connection_creation_rate(&self) -> u32 {
+        self.int("max.connection.creation.rate").unsigned_abs()
+    }
+
     /// `queued.max.request.bytes`; `None` = a share of the machine's memory.
     #[must_use]
     pub fn queued_max_request_bytes(&self) -> Option<u64> {
@@ -455,6 +476,9 @@ mod tests {
         assert_eq!(c.socket_request_max_bytes(), 104_857_600);
         assert_eq!(c.connections_max_idle_ms(), Some(600_000));
         assert_eq!(c.max_connections(), i32::MAX as u32);
+        assert_eq!(c.max_connections_per_ip(), i32::MAX as u32);
+        assert_eq!(c.max_connections_per_ip_overrides().count(), 0);
+        assert_eq!(c.max_connection_creation_rate(), i32::MAX as u32);
         assert_eq!(c.queued_max_request_bytes(), None);
         assert_eq!(c.fetch_max_bytes(), 57_671_680);
         assert_eq!(c.request_progress_timeout_ms(), 30_000);

@@ -332,18 +332,38 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Default of the topic property `file.delete.delay.ms`.",
     ),
     Property::broker(
+        "max.connection.creation.rate",
+        POSITIVE_INT,
+        "2147483647",
+        "Most new connections per second; further ones wait to be accepted.",
+    )
+    .active()
+    .live(),
+    Property::broker(
         "max.connections",
         NATURAL_INT,
         "2147483647",
-        "Most connections at once; further ones are closed.",
+        "Most connections at once; further ones wait to be accepted until one ends.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "max.connections.per.ip",
         NATURAL_INT,
         "2147483647",
-        "Most connections at once from one address.",
-    ),
+        "Most connections at once from one address; further ones are closed.",
+    )
+    .active()
+    .live(),
+    Property::broker(
+        "max.connections.per.ip.overrides",
+        Kind::List(Items::HostLimits),
+        "",
+        "The same for certain addresses or names of hosts, for example `127.0.0.1:200,build:50`. \
+         Names are looked up when the property is set.",
+    )
+    .active()
+    .live(),
     Property::broker(
         "message.max.bytes",
         NATURAL_INT,

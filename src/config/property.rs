@@ -68,6 +68,8 @@ pub struct Property {
     pub status: Status,
     /// Whether it is listed.
     pub visibility: Visibility,
+    /// A broker property that a running broker obeys by itself, not as a default of topics.
+    pub live: bool,
     /// For a topic property: the broker properties that give its default, strongest first.
     pub synonyms: &'static [Synonym],
     /// What it does, in our own words.
@@ -89,6 +91,7 @@ impl Property {
             default,
             status: Status::NotYet,
             visibility: Visibility::Public,
+            live: false,
             synonyms: &[],
             doc,
         }
@@ -128,6 +131,11 @@ impl Property {
         self
     }
 
+    pub(crate) const fn live(mut self) -> Property {
+        self.live = true;
+        self
+    }
+
     pub(crate) const fn no_meaning(mut self) -> Property {
         self.status = Status::NoMeaning;
         self
@@ -141,8 +149,8 @@ impl Property {
 }
 
 impl Property {
-    /// True for a broker property that a running broker can change: one that gives the default of a
-    /// topic property, the strongest where several do.
+    /// True for a broker property that a running broker can change: a live one, or one that gives the
+    /// default of a topic property, the strongest where several do.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         let gives_default = |topic: &Property| {
@@ -151,7 +159,7 @@ impl Property {
         };
         self.scope == Scope::Broker
             && self.status != Status::NoMeaning
-            && properties(Scope::Topic).iter().any(gives_default)
+            && (self.live || properties(Scope::Topic).iter().any(gives_default))
     }
 }
 

@@ -50,6 +50,8 @@ pub enum Items {
     OneOf(&'static [&'static str]),
     /// `partition:broker` pairs, or `*` alone.
     ReplicaPairs,
+    /// `host:number` pairs.
+    HostLimits,
     /// `PROTOCOL://host:port`, as in `listeners`.
     Endpoints,
 }
@@ -154,6 +156,9 @@ impl Kind {
             Kind::List(Items::ReplicaPairs) => {
                 "'*' or a comma-separated list of [partition]:[broker]".to_string()
             }
+            Kind::List(Items::HostLimits) => {
+                "a comma-separated list of [host or address]:[number]".to_string()
+            }
             Kind::List(Items::Endpoints) => {
                 "a comma-separated list of PLAINTEXT://host:port".to_string()
             }
@@ -232,6 +237,7 @@ fn parse_list(items: Items, text: &str) -> Result<Value, NotAllowed> {
             Items::Any => !item.is_empty(),
             Items::OneOf(words) => words.contains(&item),
             Items::ReplicaPairs => item == "*" || is_replica_pair(item),
+            Items::HostLimits => host_limit(item).is_some(),
             Items::Endpoints => Endpoint::parse(item).is_some(),
         };
         if !fits {
@@ -246,6 +252,14 @@ fn parse_list(items: Items, text: &str) -> Result<Value, NotAllowed> {
         return Err(NotAllowed);
     }
     Ok(Value::List(list))
+}
+
+/// A host and its number; the last colon parts them, so that IPv6 addresses need no brackets.
+pub(crate) fn host_limit(item: &str) -> Option<(&str, u32)> {
+    let (host, number) = item.rsplit_once(':')?;
+    let number: i32 = number.trim().parse().ok()?;
+    let host = host.trim().trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some((host, u32::try_from(number).ok()?))
 }
 
 fn is_replica_pair(item: &str) -> bool {
@@ -333,6 +347,19 @@ mod tests {
         for bad in ["none", "0:1,x", "*,0:1", "0:", ":", "-1:0"] {
             assert_eq!(kind.parse(bad), Err(NotAllowed), "{bad}");
         }
+    }
+
+    #[test]
+    fn host_limits() {
+        let kind = Kind::List(Items::HostLimits);
+        for good in ["", "127.0.0.1:5", "build:0, ::1:7,[::2]:9"] {
+            assert!(kind.parse(good).is_ok(), "{good}");
+        }
+        for bad in ["host", "host:", ":5", "host:-1", "host:x", "a:1,,b:2"] {
+            assert_eq!(kind.parse(bad), Err(NotAllowed), "{bad}");
+        }
+        assert_eq!(super::host_limit("[::2]:9"), Some(("::2", 9)));
+        assert_eq!(super::host_limit("::1:7"), Some(("::1", 7)));
     }
 
     #[test]

@@ -16,8 +16,9 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
 };
-use thalweg_reactor::{mailbox, oneshot, time};
+use thalweg_reactor::{mailbox, oneshot, process, time};
 use thalweg_storage::{LogDir, LogError, PartitionName, Recovery};
+use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
 use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoints::Checkpoints;
@@ -103,6 +104,8 @@ pub struct Controller {
     shards: Vec<mailbox::Sender<ShardCommand>>,
     random: Box<dyn FnMut() -> [u8; 16]>,
     facts: Arc<Facts>,
+    /// Partitions that the limit of open files leaves room for.
+    partitions_max: usize,
 }
 
 /// What the controller leaves to whoever stops the broker.
@@ -185,6 +188,7 @@ impl Controller {
             shards,
             random,
             facts,
+            partitions_max: partitions_max(),
         };
         controller.open_all().await?;
         controller.facts.set_counts(&controller.view.image);
@@ -277,10 +281,14 @@ impl Controller {
         })
     }
 
+    fn decisions<'a>(&'a mut self, image: &'a Image) -> Decisions<'a> {
+        Decisions::new(image, &self.config, &mut *self.random)
+            .with_partitions_max(self.partitions_max)
+    }
+
     async fn create_topics(&mut self, request: &CreateTopicsRequest) -> CreateTopicsResponse {
         let view = Arc::clone(&self.view);
-        let decision =
-            Decisions::new(&view.image, &self.config, &mut *self.random).create_topics(request);
+        let decision = self.decisions(&view.image).create_topics(request);
         let mut answer = decision.answer;
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "topics not created");
@@ -295,8 +303,7 @@ impl Controller {
     async fn auto_create(&mut self, names: &[String]) -> Vec<AutoCreated> {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let view = Arc::clone(&self.view);
-        let decision =
-            Decisions::new(&view.image, &self.config, &mut *self.random).auto_create(&names);
+        let decision = self.decisions(&view.image).auto_create(&names);
         let mut answer = decision.answer;
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "topics not created");
@@ -312,8 +319,7 @@ impl Controller {
 
     async fn create_internal(&mut self, topic: InternalTopic) -> Result<TopicId, TopicRefusal> {
         let view = Arc::clone(&self.view);
-        let decision =
-            Decisions::new(&view.image, &self.config, &mut *self.random).create_internal(topic);
+        let decision = self.decisions(&view.image).create_internal(topic);
         let created = decision.answer?;
         match self.commit(decision.records).await {
             Ok(()) => Ok(created),
@@ -470,6 +476,20 @@ fn is_of_brokers(resource: &Resource) -> bool {
 }
 
 /// The properties of this broker under those that were set while it ran.
+/// Partitions that may exist, one file handle each, so that some are left for connections.
+fn partitions_max() -> usize {
+    match process::open_files_limit() {
+        Ok(limit) => {
+            let kept = (limit / 4).clamp(HANDLES_KEPT_MIN, HANDLES_KEPT_MAX);
+            usize::try_from(limit.saturating_sub(kept)).unwrap_or(usize::MAX)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files is not known; none is kept back");
+            usize::MAX
+        }
+    }
+}
+
 fn with_dynamic(at_start: &BrokerConfig, image: &Image) -> Arc<BrokerConfig> {
     let own = image.broker_overrides(Some(at_start.node_id()));
     let (config, warnings) = at_start.with_dynamic(image.broker_overrides(None), own);

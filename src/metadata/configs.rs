@@ -11,8 +11,7 @@ use thalweg_protocol::messages::describe_configs_response::{
 };
 use thalweg_protocol::messages::list_config_resources_response::ConfigResource;
 use thalweg_protocol::messages::{
-    DescribeConfigsRequest, DescribeConfigsResponse, ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
+    DescribeConfigsRequest, ListConfigResourcesRequest, ListConfigResourcesResponse,
 };
 use thalweg_types::BrokerId;
 
@@ -45,31 +44,29 @@ pub struct Describing<'a> {
 }
 
 impl Describing<'_> {
-    /// Answers DescribeConfigs, each resource by itself.
+    /// Answers one resource of a DescribeConfigs request.
     #[must_use]
-    pub fn answer(&self, request: &DescribeConfigsRequest) -> DescribeConfigsResponse {
-        let one = |resource: &DescribeConfigsResource| {
-            let mut result = DescribeConfigsResult {
-                resource_type: resource.resource_type,
-                resource_name: resource.resource_name.clone(),
-                ..DescribeConfigsResult::default()
-            };
-            match self.describe(resource) {
-                Ok(described) => {
-                    let wanted = described.into_iter().filter(|d| is_wanted(resource, d));
-                    result.configs = wanted.map(|d| row(d, request)).collect();
-                }
-                Err(refusal) => {
-                    result.error_code = refusal.code.code();
-                    result.error_message = Some(refusal.message);
-                }
-            }
-            result
+    pub fn result(
+        &self,
+        resource: &DescribeConfigsResource,
+        request: &DescribeConfigsRequest,
+    ) -> DescribeConfigsResult {
+        let mut result = DescribeConfigsResult {
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.clone(),
+            ..DescribeConfigsResult::default()
         };
-        DescribeConfigsResponse {
-            results: request.resources.iter().map(one).collect(),
-            ..DescribeConfigsResponse::default()
+        match self.describe(resource) {
+            Ok(described) => {
+                let wanted = described.into_iter().filter(|d| is_wanted(resource, d));
+                result.configs = wanted.map(|d| row(d, request)).collect();
+            }
+            Err(refusal) => {
+                result.error_code = refusal.code.code();
+                result.error_message = Some(refusal.message);
+            }
         }
+        result
     }
 
     fn describe(&self, resource: &DescribeConfigsResource) -> Result<Vec<Described>, TopicRefusal> {

@@ -56,6 +56,7 @@ pub struct Controller<'a> {
     image: &'a Image,
     config: &'a BrokerConfig,
     draw: &'a mut dyn FnMut() -> [u8; 16],
+    partitions_max: usize,
 }
 
 impl<'a> Controller<'a> {
@@ -69,7 +70,34 @@ impl<'a> Controller<'a> {
             image,
             config,
             draw,
+            partitions_max: usize::MAX,
         }
+    }
+
+    /// Refuses topics and partitions that would make more than `partitions_max` in all: each needs a
+    /// file handle, and a broker without handles serves nobody.
+    #[must_use]
+    pub fn with_partitions_max(self, partitions_max: usize) -> Controller<'a> {
+        Controller {
+            partitions_max,
+            ..self
+        }
+    }
+
+    /// Partitions that there is room for.
+    fn room(&self) -> usize {
+        let there: usize = self.image.topics().map(|t| t.partitions.len()).sum();
+        self.partitions_max.saturating_sub(there)
+    }
+
+    /// The refusal of `wanted` partitions where there is room for `room`.
+    fn no_room(&self, wanted: usize, room: usize) -> TopicRefusal {
+        let text = format!(
+            "The limit of open files leaves room for {} partitions in all: {wanted} more are wanted, \
+             {room} fit. Raise it (ulimit -n, LimitNOFILE=) and restart the broker.",
+            self.partitions_max
+        );
+        TopicRefusal::new(ErrorCode::PolicyViolation, text)
     }
 
     /// An id for a new topic: not taken, and not reading as an option on a command line.

@@ -77,6 +77,7 @@ counters! {
     Gauge memory_budget_used = "thalweg_request_memory_used_bytes", "Declared bytes of the requests admitted now.";
     Gauge memory_budget_limit = "thalweg_request_memory_limit_bytes", "Bytes of requests that may be admitted at once.";
     Counter memory_budget_waits = "thalweg_request_memory_waits_total", "Requests that waited for memory before their connection was read on.";
+    Gauge answer_memory_used = "thalweg_response_memory_used_bytes", "Bytes of finished responses in memory that wait for their sockets.";
     Gauge mailbox_depth = "thalweg_mailbox_messages", "Messages waiting in this core's mailbox.";
     Counter cross_core_requests = "thalweg_cross_core_requests_total", "Requests handed to another core.";
     Gauge partitions_led = "thalweg_partitions_led", "Partitions that this core leads.";

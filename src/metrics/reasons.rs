@@ -35,8 +35,6 @@ macro_rules! reasons {
 reasons! {
     /// Why an accepted socket was closed before it was served.
     RefuseReason {
-        /// `max.connections` reached.
-        TotalLimit = "max_connections",
         /// `max.connections.per.ip` reached.
         PerIpLimit = "max_connections_per_ip",
         /// The broker is stopping.

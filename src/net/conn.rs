@@ -67,7 +67,7 @@ pub(crate) struct Life {
 }
 
 impl ConnState {
-    pub(crate) fn new(id: u64, peer: SocketAddr, now: Instant) -> ConnState {
+    pub(crate) fn new(id: u64, peer: SocketAddr, now: Instant, queue: ResponseQueue) -> ConnState {
         ConnState {
             id,
             peer,
@@ -76,7 +76,7 @@ impl ConnState {
             requests: Cell::new(0),
             bytes_in: Cell::new(0),
             bytes_out: Cell::new(0),
-            queue: RefCell::default(),
+            queue: RefCell::new(queue),
             life: Life {
                 reading: Cell::new(Reading::Idle),
                 holds_buffer: Cell::new(false),
@@ -177,7 +177,7 @@ impl ConnState {
     /// True while a further request may be read.
     pub(crate) fn has_room(&self, limits: &Limits) -> bool {
         let queue = self.queue.borrow();
-        queue.in_flight() < limits.in_flight_max && queue.ready_bytes() < limits.backlog_bytes_max
+        queue.in_flight() < limits.in_flight_max && !queue.is_full()
     }
 
     /// Asks a connection that has waited for its next request since before `since` to give its read
@@ -189,6 +189,14 @@ impl ConnState {
             life.release_buffer.set(true);
             life.wake();
         }
+    }
+
+    /// Since when the client has taken nothing of what is being sent, and how much memory waits for
+    /// it; `None` while nothing is being sent.
+    pub(crate) fn stalled(&self, limits: &Limits) -> Option<(Instant, usize)> {
+        let due = self.life.write_due.get()?;
+        let since = due.checked_sub(limits.write_window + limits.sweep_interval())?;
+        Some((since, self.queue.borrow().ready_bytes()))
     }
 
     /// The reason to close this connection at `now`, if a deadline has passed.
@@ -305,16 +313,22 @@ impl fmt::Display for Quoted<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
     use std::time::{Duration, Instant};
 
     use thalweg_metrics::CloseReason;
 
     use super::ConnState;
     use crate::Limits;
+    use crate::answers::AnswerMemory;
+    use crate::queue::ResponseQueue;
 
     fn conn() -> (ConnState, Instant) {
         let now = Instant::now();
-        (ConnState::new(7, ([127, 0, 0, 1], 5).into(), now), now)
+        let memory = Rc::new(AnswerMemory::new(usize::MAX));
+        let queue = ResponseQueue::new(usize::MAX, memory);
+        let peer = ([127, 0, 0, 1], 5).into();
+        (ConnState::new(7, peer, now, queue), now)
     }
 
     #[test]

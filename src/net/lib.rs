@@ -26,6 +26,7 @@
 //! Start reading at [`serve`](serve()), then [`Service`].
 
 mod acceptor;
+mod answers;
 mod budget;
 mod conn;
 mod frame;
@@ -43,6 +44,7 @@ pub use crate::budget::{Acquire, MemoryBudget, MemoryPermit};
 pub use crate::conn::{Client, ConnState};
 pub use crate::frame::{Foreign, FrameBuffer, FrameError};
 pub use crate::limits::{ConnectionLimits, Limits};
+pub use crate::log_gate::LogGate;
 pub use crate::response::{Part, RecordSource, Response};
 pub use crate::serve::serve;
 pub use crate::service::{Answer, Closing, Reply, Service, Verdict};

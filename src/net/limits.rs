@@ -1,10 +1,12 @@
 //! What a connection may use, and for how long.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use thalweg_types::limits::{
-    CONNECTION_BACKLOG_BYTES_MAX, CONNECTION_IN_FLIGHT_MAX, REQUEST_BYTES_MAX,
-    SHARD_REQUEST_MEMORY_BYTES,
+    ANSWER_PRESSURE_MS, CONNECTION_BACKLOG_BYTES_MAX, CONNECTION_IN_FLIGHT_MAX, REQUEST_BYTES_MAX,
+    SHARD_ANSWER_MEMORY_BYTES, SHARD_REQUEST_MEMORY_BYTES,
 };
 
 /// Bounds of every connection of a shard.
@@ -32,6 +34,11 @@ pub struct Limits {
     pub write_window: Duration,
     /// Memory of admitted requests on one shard, in bytes.
     pub request_memory_bytes: u64,
+    /// Memory of finished answers that wait for the sockets of one shard, in bytes. When reached, no
+    /// answer is begun.
+    pub answer_memory_bytes: usize,
+    /// While it is reached, a client that has taken nothing for this long is closed.
+    pub answer_pressure: Duration,
 }
 
 impl Default for Limits {
@@ -45,6 +52,8 @@ impl Default for Limits {
             frame_window_bytes: 64 * 1024,
             write_window: Duration::from_secs(60),
             request_memory_bytes: SHARD_REQUEST_MEMORY_BYTES,
+            answer_memory_bytes: SHARD_ANSWER_MEMORY_BYTES,
+            answer_pressure: Duration::from_millis(ANSWER_PRESSURE_MS),
         }
     }
 }
@@ -53,7 +62,10 @@ impl Limits {
     /// How often deadlines are looked at: an eighth of the shortest, between 5 ms and 1 s.
     #[must_use]
     pub fn sweep_interval(&self) -> Duration {
-        let shortest = self.idle.min(self.frame_window).min(self.write_window);
+        // Pressure may be noticed late: half of its window is early enough.
+        let pressure = self.answer_pressure * 4;
+        let windows = [self.frame_window, self.write_window, pressure];
+        let shortest = windows.into_iter().fold(self.idle, Duration::min);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
@@ -64,13 +76,17 @@ impl Limits {
     }
 }
 
-/// How many connections a listener accepts.
-#[derive(Clone, Copy, Debug)]
+/// How many connections a listener accepts, and how fast.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections in all (`max.connections`).
+    /// Connections in all (`max.connections`); further ones wait in the kernel's queue.
     pub total: usize,
-    /// Connections of one IP address (`max.connections.per.ip`).
+    /// Connections of one IP address (`max.connections.per.ip`); further ones are closed.
     pub per_ip: usize,
+    /// The same for certain addresses (`max.connections.per.ip.overrides`).
+    pub per_ip_overrides: HashMap<IpAddr, usize>,
+    /// Connections accepted per second (`max.connection.creation.rate`); further ones wait.
+    pub per_second: u32,
 }
 
 impl Default for ConnectionLimits {
@@ -79,6 +95,19 @@ impl Default for ConnectionLimits {
         ConnectionLimits {
             total: i32::MAX as usize,
             per_ip: i32::MAX as usize,
+            per_ip_overrides: HashMap::new(),
+            per_second: i32::MAX as u32,
         }
+    }
+}
+
+impl ConnectionLimits {
+    /// Connections that `ip`, in its canonical form, may have.
+    #[must_use]
+    pub fn of_ip(&self, ip: IpAddr) -> usize {
+        self.per_ip_overrides
+            .get(&ip)
+            .copied()
+            .unwrap_or(self.per_ip)
     }
 }

@@ -8,14 +8,15 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Lets one line through per interval and counts the rest.
 #[derive(Debug, Default)]
-pub(crate) struct LogGate {
+pub struct LogGate {
     last: Cell<Option<Instant>>,
     suppressed: Cell<u64>,
 }
 
 impl LogGate {
     /// `Some(n)` when a line may be written now; `n` like it were left out since the last one.
-    pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
+    #[must_use]
+    pub fn admit(&self, now: Instant) -> Option<u64> {
         if self.last.get().is_some_and(|last| now < last + INTERVAL) {
             self.suppressed.set(self.suppressed.get() + 1);
             return None;

@@ -3,14 +3,21 @@
 //! Every answer that is not ready is polled whenever the connection's task runs, so that requests
 //! behind a slow one make progress; only the front leaves. The number of slots is bounded by
 //! [`crate::Limits::in_flight_max`], which keeps that scan short.
+//!
+//! An answer is begun by its first poll, and only while there is room for it: in the backlog of its
+//! connection, and in the memory of answers that all connections of the shard share.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use crate::answers::AnswerMemory;
 use crate::{Answer, Closing, Reply, Response};
 
 enum Slot {
+    /// Not polled yet.
+    New(Pin<Box<Answer>>),
     Waiting(Pin<Box<Answer>>),
     Ready(Response),
     Close(Closing),
@@ -24,14 +31,31 @@ pub(crate) struct Batch {
 }
 
 /// The slots of one connection.
-#[derive(Default)]
 pub(crate) struct ResponseQueue {
     slots: VecDeque<Slot>,
     taken: usize,
     ready_bytes: usize,
+    ready_bytes_max: usize,
+    memory: Rc<AnswerMemory>,
 }
 
 impl ResponseQueue {
+    /// No answer is begun while `ready_bytes_max` bytes are ready, or `memory` is full.
+    pub(crate) fn new(ready_bytes_max: usize, memory: Rc<AnswerMemory>) -> ResponseQueue {
+        ResponseQueue {
+            slots: VecDeque::new(),
+            taken: 0,
+            ready_bytes: 0,
+            ready_bytes_max,
+            memory,
+        }
+    }
+
+    /// True while nothing more may be begun for this connection alone.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ready_bytes >= self.ready_bytes_max
+    }
+
     /// Requests whose answers have not been given to the socket completely.
     pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() + self.taken
@@ -45,11 +69,12 @@ impl ResponseQueue {
     /// Takes out what nobody will be sent any more. An answer may hold its connection, which holds
     /// this queue: dropped where it lies, neither would ever be freed.
     pub(crate) fn abandon(&mut self) -> impl Drop + use<> {
+        self.memory.remove(std::mem::take(&mut self.ready_bytes));
         std::mem::take(&mut self.slots)
     }
 
     pub(crate) fn push(&mut self, answer: Pin<Box<Answer>>) {
-        self.slots.push_back(Slot::Waiting(answer));
+        self.slots.push_back(Slot::New(answer));
     }
 
     pub(crate) fn push_close(&mut self, closing: Closing) {
@@ -59,21 +84,7 @@ impl ResponseQueue {
     /// Polls all answers, then takes those that are ready from the front: at least one, further
     /// ones while their bytes in memory stay below `bytes_max`.
     pub(crate) fn poll_batch(&mut self, cx: &mut Context<'_>, bytes_max: usize) -> Poll<Batch> {
-        for slot in &mut self.slots {
-            let Slot::Waiting(answer) = slot else {
-                continue;
-            };
-            let Poll::Ready(reply) = answer.as_mut().poll(cx) else {
-                continue;
-            };
-            *slot = match reply {
-                Reply::Send(response) => {
-                    self.ready_bytes += response.memory_bytes();
-                    Slot::Ready(response)
-                }
-                Reply::Close(closing) => Slot::Close(closing),
-            };
-        }
+        self.poll_slots(cx);
         let mut batch = Batch {
             responses: Vec::new(),
             then: None,
@@ -89,7 +100,7 @@ impl ResponseQueue {
                     batch.then = Some(closing);
                     break;
                 }
-                Some(waiting @ Slot::Waiting(_)) => {
+                Some(waiting @ (Slot::New(_) | Slot::Waiting(_))) => {
                     self.slots.push_front(waiting);
                     break;
                 }
@@ -103,10 +114,43 @@ impl ResponseQueue {
         Poll::Ready(batch)
     }
 
+    fn poll_slots(&mut self, cx: &mut Context<'_>) {
+        for at in 0..self.slots.len() {
+            let may_begin = !self.is_full() && !self.memory.is_full();
+            let slot = &mut self.slots[at];
+            let polled = match slot {
+                Slot::New(answer) if may_begin => answer.as_mut().poll(cx),
+                Slot::Waiting(answer) => answer.as_mut().poll(cx),
+                Slot::New(_) => {
+                    // Room of this connection's own is made by its writing half, which polls again.
+                    if self.memory.is_full() {
+                        self.memory.wait(cx.waker());
+                    }
+                    continue;
+                }
+                Slot::Ready(_) | Slot::Close(_) => continue,
+            };
+            *slot = match (
+                polled,
+                std::mem::replace(slot, Slot::Ready(Response::default())),
+            ) {
+                (Poll::Ready(Reply::Send(response)), _) => {
+                    self.ready_bytes += response.memory_bytes();
+                    self.memory.add(response.memory_bytes());
+                    Slot::Ready(response)
+                }
+                (Poll::Ready(Reply::Close(closing)), _) => Slot::Close(closing),
+                (Poll::Pending, Slot::New(begun)) => Slot::Waiting(begun),
+                (Poll::Pending, same) => same,
+            };
+        }
+    }
+
     /// The batch taken last, of `responses` responses with `bytes` bytes in memory, was sent.
     pub(crate) fn sent(&mut self, responses: usize, bytes: usize) {
         self.taken -= responses;
         self.ready_bytes -= bytes;
+        self.memory.remove(bytes);
     }
 }
 
@@ -121,6 +165,7 @@ mod tests {
     use thalweg_metrics::CloseReason;
 
     use super::{Batch, ResponseQueue};
+    use crate::answers::AnswerMemory;
     use crate::{Reply, Response};
 
     fn poll(queue: &mut ResponseQueue, bytes_max: usize) -> Option<Batch> {
@@ -128,6 +173,14 @@ mod tests {
             Poll::Ready(batch) => Some(batch),
             Poll::Pending => None,
         }
+    }
+
+    fn queue(bytes_max: usize, memory: &Rc<AnswerMemory>) -> ResponseQueue {
+        ResponseQueue::new(bytes_max, Rc::clone(memory))
+    }
+
+    fn ample() -> ResponseQueue {
+        queue(1_000, &Rc::new(AnswerMemory::new(1_000)))
     }
 
     fn gated(queue: &mut ResponseQueue, bytes: &'static [u8]) -> Rc<Cell<bool>> {
@@ -142,7 +195,7 @@ mod tests {
 
     #[test]
     fn bi5_a_ready_answer_waits_for_the_one_before_it() {
-        let mut queue = ResponseQueue::default();
+        let mut queue = ample();
         let first = gated(&mut queue, b"1");
         let second = gated(&mut queue, b"22");
         second.set(true);
@@ -159,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_bounded_but_never_empty() {
-        let mut queue = ResponseQueue::default();
+        let mut queue = ample();
         for _ in 0..3 {
             gated(&mut queue, b"0123456789").set(true);
         }
@@ -169,7 +222,7 @@ mod tests {
 
     #[test]
     fn close_flushes_what_was_answered_before_it() {
-        let mut queue = ResponseQueue::default();
+        let mut queue = ample();
         let first = gated(&mut queue, b"1");
         queue.push_close(CloseReason::BadRequest.into());
         gated(&mut queue, b"never").set(true);
@@ -178,5 +231,38 @@ mod tests {
         let batch = poll(&mut queue, 1_000).expect("ready");
         assert_eq!(batch.responses.len(), 1);
         assert_eq!(batch.then.map(|c| c.reason), Some(CloseReason::BadRequest));
+    }
+
+    /// Sixteen requests for the largest answer at once must not be sixteen such answers in memory.
+    #[test]
+    fn bi4_answers_are_begun_one_by_one_when_the_backlog_is_full() {
+        let mut queue = queue(10, &Rc::new(AnswerMemory::new(1_000)));
+        for _ in 0..3 {
+            gated(&mut queue, b"0123456789").set(true);
+        }
+        assert_eq!(poll(&mut queue, 1_000).expect("one").responses.len(), 1);
+        assert!(queue.is_full());
+        assert!(poll(&mut queue, 1_000).is_none(), "not begun");
+        queue.sent(1, 10);
+        assert_eq!(poll(&mut queue, 1_000).expect("next").responses.len(), 1);
+    }
+
+    #[test]
+    fn bi4_connections_share_the_memory_of_answers() {
+        let memory = Rc::new(AnswerMemory::new(10));
+        let mut first = queue(1_000, &memory);
+        let mut second = queue(1_000, &memory);
+        let begun = gated(&mut second, b"012345");
+        assert!(poll(&mut second, 1_000).is_none());
+        gated(&mut first, b"0123456789").set(true);
+        assert!(poll(&mut first, 1_000).is_some());
+        gated(&mut second, b"later").set(true);
+        begun.set(true);
+        let batch = poll(&mut second, 1_000).expect("what was begun is finished");
+        assert_eq!(batch.responses.len(), 1);
+        assert_eq!((memory.used(), memory.is_full()), (16, true));
+        drop(first.abandon());
+        assert_eq!(memory.used(), 6, "a client that left frees its part");
+        assert_eq!(poll(&mut second, 1_000).expect("room").responses.len(), 1);
     }
 }

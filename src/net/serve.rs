@@ -100,8 +100,12 @@ where
     }
 
     fn poll_reader(&mut self, cx: &mut Context<'_>) -> Poll<Closing> {
-        let idle = self.link.conn.life.reading.get() == Reading::Idle;
-        if idle && self.link.net.is_stopping() {
+        // Half a request is not waited for: it was not taken on, and its rest may never come.
+        let waits_for_client = match self.link.conn.life.reading.get() {
+            Reading::Idle | Reading::Frame => true,
+            Reading::Busy => false,
+        };
+        if waits_for_client && self.link.net.is_stopping() {
             return Poll::Ready(CloseReason::Stopping.into());
         }
         self.reader.as_mut().poll(cx)

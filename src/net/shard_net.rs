@@ -12,14 +12,17 @@ use std::time::{Duration, Instant};
 use thalweg_metrics::{CloseReason, CoreMetrics};
 use thalweg_reactor::{task, time};
 
+use crate::answers::AnswerMemory;
 use crate::conn::ConnState;
 use crate::log_gate::LogGate;
+use crate::queue::ResponseQueue;
 use crate::{Closing, Limits, MemoryBudget};
 
 /// The connections of one shard.
 pub struct ShardNet {
     limits: Limits,
     budget: MemoryBudget,
+    answers: Rc<AnswerMemory>,
     metrics: Rc<RefCell<CoreMetrics>>,
     open: RefCell<HashMap<u64, Rc<ConnState>>>,
     last_id: Cell<u64>,
@@ -37,9 +40,11 @@ impl ShardNet {
     pub fn new(limits: Limits, metrics: Rc<RefCell<CoreMetrics>>) -> Rc<ShardNet> {
         let budget = MemoryBudget::new(limits.request_memory_bytes, limits.request_bytes_max);
         metrics.borrow_mut().counters.memory_budget_limit = budget.limit();
+        let answers = Rc::new(AnswerMemory::new(limits.answer_memory_bytes));
         Rc::new(ShardNet {
             limits,
             budget,
+            answers,
             metrics,
             open: RefCell::default(),
             last_id: Cell::new(0),
@@ -85,6 +90,7 @@ impl ShardNet {
     pub fn refresh_gauges(&self) {
         let mut metrics = self.metrics.borrow_mut();
         metrics.counters.memory_budget_used = self.budget.used();
+        metrics.counters.answer_memory_used = self.answers.used() as u64;
         metrics.counters.memory_budget_waits = self.budget.waits();
         metrics.counters.connections_open = self.open.borrow().len() as u64;
     }
@@ -142,7 +148,8 @@ impl ShardNet {
             self.coarse_now.set(now);
             task::spawn(sweep(Rc::clone(self)));
         }
-        let conn = Rc::new(ConnState::new(id, peer, now));
+        let queue = ResponseQueue::new(self.limits.backlog_bytes_max, Rc::clone(&self.answers));
+        let conn = Rc::new(ConnState::new(id, peer, now, queue));
         self.open.borrow_mut().insert(id, Rc::clone(&conn));
         self.metrics.borrow_mut().counters.connections_open += 1;
         Membership {
@@ -184,6 +191,29 @@ impl ShardNet {
             if let Some(reason) = conn.overdue(now, &self.limits) {
                 conn.life.end(reason);
             }
+        }
+        if self.answers.is_full() {
+            self.relieve(now);
+        }
+    }
+
+    /// Ends connections whose clients take nothing while others can not begin their answers: who has
+    /// stalled longest goes first, until there is room.
+    fn relieve(&self, now: Instant) {
+        let open = self.open.borrow();
+        let mut stalled: Vec<_> = open
+            .values()
+            .filter_map(|conn| Some((conn.stalled(&self.limits)?, conn)))
+            .filter(|((since, _), _)| *since + self.limits.answer_pressure <= now)
+            .collect();
+        stalled.sort_unstable_by_key(|((since, _), _)| *since);
+        let mut excess = self.answers.excess();
+        for ((_, bytes), conn) in stalled {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(bytes);
+            conn.life.end(CloseReason::SlowReader);
         }
     }
 }

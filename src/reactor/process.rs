@@ -17,6 +17,14 @@ pub fn raise_open_files_limit() -> io::Result<u64> {
     Ok(hard)
 }
 
+/// The limit of open files that holds now.
+///
+/// # Errors
+/// What `getrlimit` says.
+pub fn open_files_limit() -> io::Result<u64> {
+    Ok(getrlimit(Resource::RLIMIT_NOFILE)?.0)
+}
+
 /// A request to end, by signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {

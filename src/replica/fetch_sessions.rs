@@ -205,6 +205,14 @@ impl FetchSessions {
         Ok((Begun(Kind::Continuing { id, epoch }), all.collect()))
     }
 
+    /// Partitions that the session `id` stands for; 0 when there is none.
+    #[must_use]
+    pub fn partitions_of(&self, id: i32) -> usize {
+        self.sessions
+            .get(&id)
+            .map_or(0, |session| session.queue.len())
+    }
+
     /// The fetch is done: the session id to answer, and which partitions to tell. `rows` are those
     /// that `begin` gave, with what was found in each.
     ///

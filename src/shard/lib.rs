@@ -29,12 +29,14 @@
 //!
 //! Start reading at `service`, then `api/produce`, then `partition`.
 
+mod admission;
 pub mod api;
 mod append_group;
 mod coordinator;
 mod coordinator_load;
 mod groups;
 mod lifecycle;
+mod pace;
 mod parking;
 mod partition;
 mod peer;
@@ -46,4 +48,5 @@ mod shard;
 #[cfg(test)]
 mod shard_tests;
 
+pub use admission::connection_limits;
 pub use lifecycle::{PeerLink, ShardSetup, connect, spawn};

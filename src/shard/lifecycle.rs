@@ -15,14 +15,15 @@ use thalweg_control::{
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
-use thalweg_net::{Incoming, Limits, ShardNet};
+use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
 use thalweg_storage::{LogOptions, PartitionName, set_partition_aside};
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 use thalweg_types::{ShardId, TopicPartition};
 
-use crate::partition::{OpenContext, Partition};
+use crate::admission;
+use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
 use crate::shard::{Shard, ShardParts};
 
@@ -34,6 +35,9 @@ const METRICS_WINDOW: Duration = Duration::from_secs(60);
 
 /// How long a stopping shard waits for its connections to flush their answers.
 const CONNECTION_DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// How often partitions that could not be opened for lack of room or rights are tried again.
+const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(2);
 
 /// The mailbox of one shard and the way to those of all others.
 pub struct PeerLink {
@@ -76,6 +80,8 @@ pub struct ShardSetup {
     pub connections: Arc<AtomicUsize>,
     /// The view before anything is in it.
     pub view: Arc<ClusterView>,
+    /// The places of connections, when this shard tells the accept loop of changed limits.
+    pub slots: Option<Arc<ConnectionSlots>>,
 }
 
 /// Starts the thread of a shard. It ends after [`ShardCommand::Stop`].
@@ -127,6 +133,10 @@ struct Lifecycle {
     shard: Rc<Shard>,
     net: Rc<ShardNet>,
     log_options: LogOptions,
+    slots: Option<Arc<ConnectionSlots>>,
+    append_failures: Rc<LogGate>,
+    /// Partitions that the system had no room or no right to open, tried again in a while.
+    waiting: RefCell<Vec<PartitionToOpen>>,
 }
 
 async fn run(setup: ShardSetup, engine: Engine) {
@@ -163,9 +173,12 @@ async fn run(setup: ShardSetup, engine: Engine) {
         shard,
         net,
         log_options,
+        slots: setup.slots,
+        append_failures: Rc::default(),
+        waiting: RefCell::default(),
     };
     let mut commands = setup.commands;
-    while let Some(command) = commands.recv().await {
+    while let Some(command) = life.next_command(&mut commands).await {
         match command {
             ShardCommand::Apply {
                 view,
@@ -238,7 +251,10 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
         }
         PeerRequest::Group(request) => shard.coordinators.ask(*request),
         PeerRequest::Questions { asks, reply } => {
-            let _ = reply.send(shard.ask_here(asks));
+            let shard = Rc::clone(shard);
+            task::spawn(async move {
+                let _ = reply.send(shard.ask_here(asks).await);
+            });
         }
         PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, &partitions),
         PeerRequest::ListOffsets { asks, reply } => {
@@ -251,6 +267,71 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
 }
 
 impl Lifecycle {
+    /// The next command. In between, partitions that could not be opened are tried again: never at
+    /// once with a command that may delete them.
+    async fn next_command(
+        &self,
+        commands: &mut mailbox::Receiver<ShardCommand>,
+    ) -> Option<ShardCommand> {
+        loop {
+            if self.waiting.borrow().is_empty() {
+                return commands.recv().await;
+            }
+            match time::timeout(OPEN_AGAIN_EVERY, commands.recv()).await {
+                Ok(command) => return command,
+                Err(_) => self.open_waiting().await,
+            }
+        }
+    }
+
+    async fn open_waiting(&self) {
+        for wanted in self.waiting.take() {
+            let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
+            match self.open(&self.shard.view(), &wanted).await {
+                Ok(partition) => {
+                    tracing::info!(partition = %name, "opened: the cause has passed");
+                    if let Some(partition) = Self::of_offsets(&wanted, partition) {
+                        let coordinators = &self.shard.coordinators;
+                        coordinators.open(partition, &self.shard.config);
+                    }
+                }
+                Err(error) if error.may_pass() => self.waiting.borrow_mut().push(wanted),
+                Err(error) => {
+                    tracing::error!(partition = %name, %error, "offline, and not tried again");
+                }
+            }
+        }
+    }
+
+    /// Opens one partition and serves it from then on.
+    async fn open(
+        &self,
+        view: &ClusterView,
+        wanted: &PartitionToOpen,
+    ) -> Result<Rc<Partition>, PartitionError> {
+        let overrides = view.image.topic_overrides(&wanted.topic);
+        let (config, warnings) = TopicConfig::resolve(&view.config, overrides);
+        for warning in warnings {
+            tracing::warn!(topic = wanted.topic, "{warning}");
+        }
+        let context = OpenContext {
+            local: self.shard.config.node_id(),
+            data_dir: &self.shard.data_dir,
+            options: log_options(&config, &self.log_options),
+            config: &config,
+            metrics: &self.shard.metrics,
+            failures: &self.append_failures,
+        };
+        let partition = Partition::open(wanted, context).await?;
+        self.shard.insert_partition(Rc::clone(&partition));
+        Ok(partition)
+    }
+
+    /// The partition, if its groups are to be loaded; that needs the view that the partition is in.
+    fn of_offsets(wanted: &PartitionToOpen, partition: Rc<Partition>) -> Option<Rc<Partition>> {
+        (wanted.topic == OFFSETS_TOPIC).then_some(partition)
+    }
+
     /// Opens and closes logs, then routes by the new view. Returns a line per failure.
     async fn apply(
         &self,
@@ -260,6 +341,7 @@ impl Lifecycle {
     ) -> Vec<String> {
         let mut failures = Vec::new();
         for id in delete {
+            self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
             self.shard.coordinators.close(id);
             match self.shard.remove_partition(id) {
                 Some(partition) => {
@@ -272,33 +354,30 @@ impl Lifecycle {
         }
         let mut of_offsets = Vec::new();
         for wanted in open {
-            let overrides = view.image.topic_overrides(&wanted.topic);
-            let (config, warnings) = TopicConfig::resolve(&view.config, overrides);
-            for warning in warnings {
-                tracing::warn!(topic = wanted.topic, "{warning}");
-            }
-            let context = OpenContext {
-                local: self.shard.config.node_id(),
-                data_dir: &self.shard.data_dir,
-                options: log_options(&config, &self.log_options),
-                config: &config,
-                metrics: &self.shard.metrics,
-            };
-            match Partition::open(&wanted, context).await {
+            let error = match self.open(&view, &wanted).await {
                 Ok(partition) => {
-                    if wanted.topic == OFFSETS_TOPIC {
-                        of_offsets.push(Rc::clone(&partition));
-                    }
-                    self.shard.insert_partition(partition);
+                    of_offsets.extend(Self::of_offsets(&wanted, partition));
+                    continue;
                 }
-                Err(error) => {
-                    self.shard.mark_offline(wanted.id);
-                    failures.push(format!(
-                        "{}-{}: offline: {error}",
-                        wanted.topic, wanted.id.partition
-                    ));
-                }
+                Err(error) => error,
+            };
+            self.shard.mark_offline(wanted.id);
+            let again = match error.may_pass() {
+                true => "; tried again until the cause has passed",
+                false => "",
+            };
+            failures.push(format!(
+                "{}-{}: offline: {error}{again}",
+                wanted.topic, wanted.id.partition
+            ));
+            if error.may_pass() {
+                self.waiting.borrow_mut().push(wanted);
             }
+        }
+        if let Some(slots) = &self.slots
+            && *view.config != *self.shard.view().config
+        {
+            admission::obey(slots, &view.config);
         }
         self.shard.adopt_view(view);
         for partition in of_offsets {

@@ -14,6 +14,7 @@ use std::rc::{Rc, Weak};
 use thalweg_config::TopicConfig;
 use thalweg_control::{PartitionToOpen, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
+use thalweg_net::LogGate;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
@@ -46,6 +47,7 @@ pub(crate) struct Partition {
     /// Offset of the producer snapshot that the log was opened with; 0 without one.
     snapshot_loaded: Offset,
     metrics: Rc<RefCell<CoreMetrics>>,
+    failures: Rc<LogGate>,
 }
 
 struct WaitingProduce {
@@ -84,6 +86,19 @@ pub(crate) enum PartitionError {
     Stale(#[from] StaleLeadership),
 }
 
+impl PartitionError {
+    /// True when the system lacked something that it may have later: room, file handles, rights.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            PartitionError::Log(error) => error.may_pass(),
+            PartitionError::Look { source, .. } => thalweg_storage::may_pass(source),
+            PartitionError::OtherTopic { .. }
+            | PartitionError::Producers(_)
+            | PartitionError::Stale(_) => false,
+        }
+    }
+}
+
 /// What opening a partition needs to know of its shard and topic.
 pub(crate) struct OpenContext<'a> {
     pub(crate) local: BrokerId,
@@ -91,6 +106,8 @@ pub(crate) struct OpenContext<'a> {
     pub(crate) config: &'a TopicConfig,
     pub(crate) options: LogOptions,
     pub(crate) metrics: &'a Rc<RefCell<CoreMetrics>>,
+    /// Lets one line about failed appends through in a while, for the whole shard.
+    pub(crate) failures: &'a Rc<LogGate>,
 }
 
 impl Partition {
@@ -150,6 +167,7 @@ impl Partition {
             next_token: Cell::new(0),
             snapshot_loaded,
             metrics: Rc::clone(context.metrics),
+            failures: Rc::clone(context.failures),
         });
         *target.borrow_mut() = Rc::downgrade(&partition);
         Ok(partition)
@@ -255,8 +273,11 @@ impl Partition {
             }
             LogEvent::Rolled { base } => self.snapshot_producers(base),
             LogEvent::Failed { from, error } => {
-                tracing::error!(partition = %self.log.name(), offset = from.0, %error,
-                    "append failed: free space on the disk or look at its errors");
+                if let Some(more) = self.failures.admit(time::now()) {
+                    tracing::error!(partition = %self.log.name(), offset = from.0, %error,
+                        left_out = more,
+                        "append failed: free space on the disk or look at its errors");
+                }
                 let mut replica = self.replica.borrow_mut();
                 replica.on_write_failed(from, &mut effects);
                 self.metrics.borrow_mut().counters.append_failures += 1;

@@ -7,6 +7,7 @@ use thalweg_reactor::oneshot;
 use thalweg_replica::EpochEnd;
 use thalweg_types::{LeaderEpoch, Offset, ShardId, TopicPartition};
 
+use crate::pace::Pace;
 use crate::peer::PeerRequest;
 use crate::shard::Shard;
 
@@ -78,7 +79,7 @@ impl Shard {
                 continue;
             }
             if owner == usize::from(self.id.0) {
-                answers.extend(self.ask_here(asks));
+                answers.extend(self.ask_here(asks).await);
                 continue;
             }
             let slots: Vec<usize> = asks.iter().map(|ask| ask.slot).collect();
@@ -100,14 +101,19 @@ impl Shard {
     }
 
     /// Asks partitions of this shard.
-    pub(crate) fn ask_here(&self, asks: Vec<PartitionAsk>) -> Vec<PartitionAnswer> {
-        let one = |ask: PartitionAsk| PartitionAnswer {
-            slot: ask.slot,
-            result: match self.partition(ask.id) {
-                Some(partition) => partition.ask(&ask.question),
-                None => Err(self.absence(ask.id)),
-            },
-        };
-        asks.into_iter().map(one).collect()
+    pub(crate) async fn ask_here(&self, asks: Vec<PartitionAsk>) -> Vec<PartitionAnswer> {
+        let mut answers = Vec::with_capacity(asks.len());
+        let mut pace = Pace::default();
+        for ask in asks {
+            pace.step().await;
+            answers.push(PartitionAnswer {
+                slot: ask.slot,
+                result: match self.partition(ask.id) {
+                    Some(partition) => partition.ask(&ask.question),
+                    None => Err(self.absence(ask.id)),
+                },
+            });
+        }
+        answers
     }
 }

@@ -17,9 +17,10 @@ use thalweg_protocol::wire::{DecodeError, Decoder};
 use thalweg_protocol::{ApiKey, Message, Request};
 use thalweg_reactor::{task, time};
 use thalweg_storage::ReadPlan;
-use thalweg_types::limits::SMALL_REQUEST_BYTES_MAX;
+use thalweg_types::limits::{REQUEST_ELEMENTS_MAX, SMALL_REQUEST_BYTES_MAX};
 
 use crate::api::{self, served};
+use crate::pace::LargeTurnGuard;
 use crate::shard::Shard;
 
 /// The software name by which our own client introduces itself.
@@ -40,16 +41,21 @@ pub(crate) struct Call {
     /// The memory of a large request, held until its answer is built: what it decoded into may be
     /// parked meanwhile. Small requests give theirs back at once, so that long polls do not use up
     /// the share of the others.
-    _hold: Option<Rc<MemoryPermit>>,
+    hold: Option<Rc<MemoryPermit>>,
 }
 
 impl Call {
     fn holding(self, permit: MemoryPermit) -> Call {
         let large = permit.bytes() > SMALL_REQUEST_BYTES_MAX;
         Call {
-            _hold: large.then(|| Rc::new(permit)),
+            hold: large.then(|| Rc::new(permit)),
             ..self
         }
+    }
+
+    /// True when the request waits for its turn among large ones before it is decoded.
+    fn is_large(&self) -> bool {
+        self.hold.is_some()
     }
 
     /// True when the client is our own, which is told what foreign ones have no use for.
@@ -65,10 +71,11 @@ impl Service for Shard {
         frame: BytesMut,
         permit: MemoryPermit,
     ) -> Verdict {
-        let (header, body) = match frame::decode_request_header(frame) {
+        let (header, mut body) = match frame::decode_request_header(frame) {
             Ok(decoded) => decoded,
             Err(error) => return refuse(&error),
         };
+        body.limit_elements(REQUEST_ELEMENTS_MAX);
         let Ok(key) = ApiKey::try_from(header.api_key) else {
             return close(
                 CloseReason::BadRequest,
@@ -86,7 +93,7 @@ impl Service for Shard {
             correlation_id: header.correlation_id,
             client_id: header.client_id,
             conn: Rc::clone(conn),
-            _hold: None,
+            hold: None,
         };
         conn.set_client_id(call.client_id.as_deref());
         match served(key) {
@@ -131,10 +138,7 @@ impl Shard {
         let version = call.version;
         match call.key {
             ApiKey::Produce => Ok(self.produce(call, decode(body, version)?, permit).await),
-            ApiKey::Fetch => {
-                let request = decode(body, version)?;
-                Ok(self.fetch(call.holding(permit), request))
-            }
+            ApiKey::Fetch => self.fetch(call.holding(permit), body),
             _ => self.route_to_handler(call.holding(permit), body).await,
         }
     }
@@ -212,23 +216,32 @@ impl Shard {
         }
     }
 
-    /// Decodes the request here and now, and answers when its handler has ended.
+    /// Decodes the request, here and now unless it is large, and answers when its handler has ended.
     fn reply<R, F>(
         self: &Rc<Self>,
         call: Call,
         body: Decoder,
-        handler: impl FnOnce(Rc<Shard>, Call, R) -> F,
+        handler: impl FnOnce(Rc<Shard>, Call, R) -> F + 'static,
     ) -> Result<Verdict, DecodeError>
     where
         R: Request,
         R::Response: 'static,
         F: Future<Output = R::Response> + 'static,
     {
-        let request = decode(body, call.version)?;
-        Ok(answer(
-            call.clone(),
-            handler(Rc::clone(self), call, request),
-        ))
+        let shard = Rc::clone(self);
+        if !call.is_large() {
+            let request = decode(body, call.version)?;
+            return Ok(answer(call.clone(), handler(shard, call, request)));
+        }
+        Ok(Verdict::Answer(Box::pin(async move {
+            let _turn = shard.large_turn.take().await;
+            let request = match decode(body, call.version) {
+                Ok(request) => request,
+                Err(error) => return Reply::Close(undecodable(&error)),
+            };
+            let response = handler(Rc::clone(&shard), call.clone(), request).await;
+            encode(&call, &response)
+        })))
     }
 
     /// As [`Shard::reply`], for handlers whose first step has to be taken in the order of the
@@ -245,8 +258,13 @@ impl Shard {
         B: Future<Output = F>,
         F: Future<Output = R::Response> + 'static,
     {
+        let turn = match call.is_large() {
+            true => Some(self.large_turn.take().await),
+            false => None,
+        };
         let request = decode(body, call.version)?;
         let finish = begin(Rc::clone(self), call.clone(), request).await;
+        drop(turn);
         Ok(answer(call, finish))
     }
 
@@ -281,23 +299,38 @@ impl Shard {
         })
     }
 
-    fn fetch(self: &Rc<Self>, call: Call, request: FetchRequest) -> Verdict {
+    fn fetch(self: &Rc<Self>, call: Call, body: Decoder) -> Result<Verdict, DecodeError> {
         let shard = Rc::clone(self);
-        Verdict::Answer(Box::pin(async move {
-            let fetched = api::fetch::answer(Rc::clone(&shard), request, call.version).await;
-            match frame::encode_response(
-                call.key,
-                call.version,
-                call.correlation_id,
-                &fetched.response,
-            ) {
-                Ok(encoded) => {
-                    let sources = fetched.plans.into_iter().map(source).collect();
-                    Reply::Send(Response::interleave(encoded, sources))
-                }
-                Err(error) => broken(&call, &error),
+        if !call.is_large() {
+            let request = decode(body, call.version)?;
+            return Ok(Verdict::Answer(Box::pin(
+                shard.fetched(call, request, None),
+            )));
+        }
+        Ok(Verdict::Answer(Box::pin(async move {
+            let turn = shard.large_turn.take().await;
+            match decode(body, call.version) {
+                Ok(request) => shard.fetched(call, request, Some(turn)).await,
+                Err(error) => Reply::Close(undecodable(&error)),
             }
-        }))
+        })))
+    }
+
+    async fn fetched(
+        self: Rc<Self>,
+        call: Call,
+        request: FetchRequest,
+        turn: Option<LargeTurnGuard>,
+    ) -> Reply {
+        let fetched = api::fetch::answer(self, request, call.version, turn).await;
+        let (version, correlation_id) = (call.version, call.correlation_id);
+        match frame::encode_response(call.key, version, correlation_id, &fetched.response) {
+            Ok(encoded) => {
+                let sources = fetched.plans.into_iter().map(source).collect();
+                Reply::Send(Response::interleave(encoded, sources))
+            }
+            Err(error) => broken(&call, &error),
+        }
     }
 }
 
@@ -324,13 +357,14 @@ fn answer<M: Message + 'static>(
     call: Call,
     response: impl Future<Output = M> + 'static,
 ) -> Verdict {
-    Verdict::Answer(Box::pin(async move {
-        let response = response.await;
-        match frame::encode_response(call.key, call.version, call.correlation_id, &response) {
-            Ok(encoded) => Reply::Send(Response::plain(encoded)),
-            Err(error) => broken(&call, &error),
-        }
-    }))
+    Verdict::Answer(Box::pin(async move { encode(&call, &response.await) }))
+}
+
+fn encode<M: Message>(call: &Call, response: &M) -> Reply {
+    match frame::encode_response(call.key, call.version, call.correlation_id, response) {
+        Ok(encoded) => Reply::Send(Response::plain(encoded)),
+        Err(error) => broken(call, &error),
+    }
 }
 
 /// An answer of ours that does not fit its own version: our mistake, and the client must not wait.
@@ -340,7 +374,11 @@ fn broken(call: &Call, error: &dyn std::fmt::Display) -> Reply {
 }
 
 fn refuse(error: &DecodeError) -> Verdict {
-    close(CloseReason::BadRequest, error.to_string())
+    Verdict::Close(undecodable(error))
+}
+
+fn undecodable(error: &DecodeError) -> Closing {
+    Closing::because(CloseReason::BadRequest, error.to_string())
 }
 
 fn close(reason: CloseReason, detail: String) -> Verdict {

@@ -16,12 +16,14 @@ use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_replica::{Acks, FetchSessions};
 use thalweg_types::limits::{
-    PRODUCERS_PER_PARTITION_MAX, PRODUCERS_PER_PARTITION_MIN, PRODUCERS_PER_SHARD_MAX,
+    PARKED_PARTITIONS_MAX, PRODUCERS_PER_PARTITION_MAX, PRODUCERS_PER_PARTITION_MIN,
+    PRODUCERS_PER_SHARD_MAX,
 };
 use thalweg_types::{ShardId, TopicId, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended};
 use crate::coordinator::Coordinators;
+use crate::pace::{LargeTurn, Pace};
 use crate::partition::Partition;
 use crate::peer::{
     AppendAsk, FetchAsk, FetchFound, Mail, OffsetAsk, OffsetFound, Park, ParkId, PeerRequest,
@@ -49,6 +51,9 @@ pub(crate) struct Shard {
     pub(crate) fetch_sessions: RefCell<FetchSessions>,
     pub(crate) producer_ids: Rc<ProducerIds>,
     pub(crate) coordinators: Coordinators,
+    pub(crate) large_turn: LargeTurn,
+    /// Partitions named by the parked fetches of this shard's connections.
+    parked_partitions: Cell<usize>,
 }
 
 /// Answer of an owner: there already, or on its way from another core.
@@ -100,6 +105,8 @@ impl Shard {
             fetch_sessions: RefCell::new(FetchSessions::new(parts.id.0, shard_count)),
             producer_ids: Rc::default(),
             coordinators: Coordinators::new(view),
+            large_turn: LargeTurn::default(),
+            parked_partitions: Cell::new(0),
         })
     }
 
@@ -172,6 +179,7 @@ impl Shard {
     }
 
     pub(crate) fn insert_partition(&self, partition: Rc<Partition>) {
+        self.offline.borrow_mut().remove(&partition.id());
         self.partitions
             .borrow_mut()
             .insert(partition.id(), partition);
@@ -235,6 +243,23 @@ impl Shard {
             .values()
             .map(|p| p.producer_count() as u64)
             .sum()
+    }
+
+    /// Counts `partitions` as parked if there is room for so many; [`Shard::count_unparked`] takes
+    /// them out again.
+    pub(crate) fn count_parked(&self, partitions: usize) -> bool {
+        let parked = self.parked_partitions.get() + partitions;
+        let fits = parked <= PARKED_PARTITIONS_MAX;
+        if fits {
+            self.parked_partitions.set(parked);
+        }
+        fits
+    }
+
+    pub(crate) fn count_unparked(&self, partitions: usize) {
+        let parked = self.parked_partitions.get();
+        self.parked_partitions
+            .set(parked.saturating_sub(partitions));
     }
 
     /// A name for a parked fetch that no other fetch of the process has.
@@ -347,7 +372,9 @@ impl Shard {
         park: Option<Park>,
     ) -> Vec<FetchFound> {
         let mut found = Vec::with_capacity(asks.len());
+        let mut pace = Pace::default();
         for ask in asks {
+            pace.step().await;
             // Asked again each time: the stop may begin between two looks into logs.
             let stopping = self.is_stopping();
             let park = park.as_ref().filter(|_| !stopping);
@@ -416,7 +443,9 @@ impl Shard {
     /// Finds offsets in partitions of this shard.
     pub(crate) async fn list_offsets_here(&self, asks: Vec<OffsetAsk>) -> Vec<OffsetFound> {
         let mut found = Vec::with_capacity(asks.len());
+        let mut pace = Pace::default();
         for ask in asks {
+            pace.step().await;
             found.push(match self.partition(ask.id) {
                 Some(partition) => partition.list_offset(&ask).await,
                 None => OffsetFound {

@@ -100,6 +100,7 @@ impl Rig {
             config: &topic_config,
             options,
             metrics: &metrics,
+            failures: &Rc::default(),
         };
         let partition = Partition::open(&wanted, context).await.expect("opened");
         shard.insert_partition(partition);

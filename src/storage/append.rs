@@ -261,7 +261,6 @@ impl Inner {
             return;
         }
         if is_lack_of_room(error) {
-            tracing::warn!(log = %self.name, %error, "an append found no room");
             self.reject(AppendError::NoRoom(error.to_string().into()));
         } else {
             self.go_offline(&error.to_string());

@@ -59,7 +59,30 @@ pub enum LogError {
     Closed,
 }
 
+/// True when the system lacked something that it may have later: room, file handles, memory, rights.
+/// Nothing is wrong with the data then.
+#[must_use]
+pub fn may_pass(error: &io::Error) -> bool {
+    let kind = error.kind();
+    is_lack_of_room(error)
+        || kind == io::ErrorKind::OutOfMemory
+        || kind == io::ErrorKind::PermissionDenied
+        || kind == io::ErrorKind::ReadOnlyFilesystem
+}
+
 impl LogError {
+    /// True when opening the log again later may succeed: see [`may_pass`].
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            LogError::Io { source, .. } => may_pass(source),
+            LogError::DamagedBelowRecoveryPoint { .. }
+            | LogError::UnfinishedCompaction { .. }
+            | LogError::Offline { .. }
+            | LogError::Closed => false,
+        }
+    }
+
     /// For `map_err`: names the operation and the file.
     pub(crate) fn io(
         operation: &'static str,

@@ -65,7 +65,7 @@ pub use dir::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy,
     PartitionDir, set_partition_aside,
 };
-pub use error::{AppendError, LogError, ReadError};
+pub use error::{AppendError, LogError, ReadError, may_pass};
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};

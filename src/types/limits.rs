@@ -77,6 +77,12 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Partitions that one CreateTopics request may ask for in sum; above it each topic is refused.
 pub const CREATE_PARTITIONS_MAX: usize = 10_000;
 
+/// File handles that partitions leave to connections and everything else: a quarter of the limit of
+/// open files, within these two. Each partition holds one; topics that would need more are refused.
+pub const HANDLES_KEPT_MIN: u64 = 128;
+/// The other bound of [`HANDLES_KEPT_MIN`].
+pub const HANDLES_KEPT_MAX: u64 = 16_384;
+
 /// Fetch sessions of one shard. When full, a new one takes the place of one that was idle for
 /// [`FETCH_SESSION_EVICTION_MS`], or of a smaller one of that age; else its client gets none and fetches
 /// everything each time.
@@ -118,6 +124,30 @@ pub const ZSTD_CONTEXT_KEPT_BYTES: usize = 4 * 1024 * 1024;
 /// Records of one batch whose refusal is spelled out in the answer to a produce request. Further ones
 /// are refused with the batch, without a line of their own.
 pub const RECORD_REFUSALS_MAX: usize = 100;
+
+/// Elements that all arrays of one request may have together: names, partitions, groups, resources.
+/// A request above it closes its connection. Far more than a client of the largest clusters sends.
+pub const REQUEST_ELEMENTS_MAX: usize = 100_000;
+
+/// Elements of a request that are worked on before other tasks of the shard run.
+pub const TURN_ELEMENTS_MAX: usize = 128;
+
+/// Partitions of a fetch that does not wait for its turn among large requests, whatever its session
+/// adds to what its frame names.
+pub const SMALL_FETCH_PARTITIONS_MAX: usize = 2_000;
+
+/// Partitions named by the parked fetches of one shard's connections together (about 500 bytes each).
+/// When full, a fetch is answered at once with what there is.
+pub const PARKED_PARTITIONS_MAX: usize = 500_000;
+
+/// Bytes of finished answers in memory that may wait for the sockets of one shard together. When
+/// reached, no further answer is begun, and clients that have taken nothing for
+/// [`ANSWER_PRESSURE_MS`] are closed, who waited longest first.
+pub const SHARD_ANSWER_MEMORY_BYTES: usize = 128 * 1024 * 1024;
+
+/// How long a client may take nothing of its answer while the memory of answers is used up, in
+/// milliseconds.
+pub const ANSWER_PRESSURE_MS: u64 = 2_000;
 
 /// Memory that the arrays of one decoded message may take whatever its size, in bytes. With
 /// [`DECODED_MEMORY_FACTOR`] it keeps a frame of tiny elements from growing out of proportion; a
@@ -168,6 +198,8 @@ pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 
+const _: () = assert!(SHARD_ANSWER_MEMORY_BYTES > 4 * CONNECTION_BACKLOG_BYTES_MAX);
+const _: () = assert!(REQUEST_ELEMENTS_MAX < PARKED_PARTITIONS_MAX);
 const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);

@@ -21,7 +21,7 @@ const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 
 /// Sets, or with `None` removes, one property.
-fn alter(
+pub fn alter(
     client: &mut Connection,
     kind: i8,
     name: &str,

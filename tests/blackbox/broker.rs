@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use thalweg_protocol::messages::ApiVersionsRequest;
 
 use crate::wire::Connection;
 
@@ -133,6 +134,19 @@ impl Broker {
     /// A new connection.
     pub fn connect(&self) -> Connection {
         Connection::open(self.address())
+    }
+
+    /// A connection that is served, tried until there is one: a changed limit holds a moment later.
+    pub fn retry_connect(&self) -> Connection {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut client = self.connect();
+            client.send(&ApiVersionsRequest::default(), 2);
+            if client.read_frame().is_some() {
+                return client;
+            }
+            assert!(Instant::now() < deadline, "no connection is served");
+        }
     }
 
     /// `--data-dir`.

@@ -15,6 +15,7 @@ mod group_offsets;
 mod groups;
 mod idempotence;
 mod kill_loop;
+mod limits;
 mod offsets;
 mod producing;
 mod refusals;

@@ -15,13 +15,14 @@ use thalweg_control::{
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
 use thalweg_reactor::net::Listener;
-use thalweg_reactor::process::TerminateSignals;
+use thalweg_reactor::process::Signal;
 use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_storage::LogDir;
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 
 use super::layout::Layout;
 use super::shards::Shards;
+use super::signals::{self, Started};
 use super::{directory, endpoints, fatal};
 use crate::args::ServeArgs;
 
@@ -48,7 +49,8 @@ struct Opened {
 /// Starts the broker, serves until SIGTERM or SIGINT, stops it.
 pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result<()> {
     let began = time::now();
-    let mut signals = TerminateSignals::install().context("catching SIGTERM and SIGINT")?;
+    let started = Started::default();
+    let signal = signals::watch(started.clone()).context("catching SIGTERM and SIGINT")?;
     let listener = endpoints::bind(&args, &config)?;
     let address = listener.local_addr()?;
     let layout = Layout::choose(&args);
@@ -70,7 +72,8 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
     let (dir, start) = directory::open(&args, &assembly.config).await?;
     let opened = assembly.open(dir, start, inboxes).await?;
     assembly.facts.set_start(time::now() - began, start);
-    assembly.serve(opened, listener, began, &mut signals).await
+    started.mark();
+    assembly.serve(opened, listener, began, signal).await
 }
 
 fn first_facts(config: &BrokerConfig) -> ProcessFacts {
@@ -140,7 +143,7 @@ impl Assembly {
         opened: Opened,
         listener: Listener,
         began: Instant,
-        signals: &mut TerminateSignals,
+        signal: oneshot::Receiver<Signal>,
     ) -> anyhow::Result<()> {
         let Opened {
             mut shards,
@@ -148,7 +151,7 @@ impl Assembly {
             controller,
         } = opened;
         let address = listener.local_addr()?;
-        let accepting = shards.accept(listener, &self.config, Rc::clone(&self.accepted));
+        let accepting = shards.accept(listener, Rc::clone(&self.accepted));
         self.readiness.mark_ready();
         tracing::info!(
             %address,
@@ -156,7 +159,7 @@ impl Assembly {
             took_ms = (time::now() - began).as_millis() as u64,
             "listening"
         );
-        let signal = signals.next().await;
+        let signal = signal.await;
         tracing::info!(?signal, "stopping");
         self.readiness.mark_stopping();
         accepting.abort();

@@ -11,7 +11,7 @@ use anyhow::Context;
 use thalweg_config::BrokerConfig;
 use thalweg_control::{ControlHandle, Endpoint, ShardCommand, StoppedPartition, empty_view};
 use thalweg_metrics::CoreMetrics;
-use thalweg_net::{Acceptor, ConnectionLimits, ConnectionSlots, Incoming};
+use thalweg_net::{Acceptor, ConnectionSlots, Incoming};
 use thalweg_reactor::net::Listener;
 use thalweg_reactor::{EngineChoice, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_shard::ShardSetup;
@@ -27,6 +27,7 @@ pub(super) struct Shards {
     threads: Vec<JoinHandle<io::Result<()>>>,
     connections: Vec<Arc<AtomicUsize>>,
     sockets: Vec<mailbox::Sender<Incoming>>,
+    slots: Arc<ConnectionSlots>,
 }
 
 impl Shards {
@@ -45,6 +46,7 @@ impl Shards {
             threads: Vec::new(),
             connections: Vec::new(),
             sockets: Vec::new(),
+            slots: ConnectionSlots::new(thalweg_shard::connection_limits(config)),
         };
         let links = thalweg_shard::connect(count);
         for (i, (commands, link)) in inboxes.into_iter().zip(links).enumerate() {
@@ -62,6 +64,7 @@ impl Shards {
                 link,
                 connections,
                 view: Arc::clone(&view),
+                slots: (i == 0).then(|| Arc::clone(&shards.slots)),
             };
             let options = RuntimeOptions {
                 name: format!("shard-{i}"),
@@ -83,14 +86,9 @@ impl Shards {
     pub(super) fn accept(
         &self,
         listener: Listener,
-        config: &BrokerConfig,
         metrics: Rc<RefCell<CoreMetrics>>,
     ) -> task::Task<()> {
-        let limits = ConnectionLimits {
-            total: config.max_connections() as usize,
-            ..ConnectionLimits::default()
-        };
-        let acceptor = Acceptor::new(listener, ConnectionSlots::new(limits));
+        let acceptor = Acceptor::new(listener, Arc::clone(&self.slots));
         let connections = self.connections.clone();
         let sockets = self.sockets.clone();
         task::spawn(async move {

@@ -73,8 +73,7 @@ impl Controller {
         request: &CreatePartitionsRequest,
     ) -> CreatePartitionsResponse {
         let view = Arc::clone(&self.view);
-        let decision =
-            Decisions::new(&view.image, &self.config, &mut *self.random).create_partitions(request);
+        let decision = self.decisions(&view.image).create_partitions(request);
         let mut answer = decision.answer;
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "partitions not created");

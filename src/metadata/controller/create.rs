@@ -52,6 +52,7 @@ impl Controller<'_> {
         let mut results = Vec::new();
         let mut taken = Taken::default();
         let too_many = self.too_many_partitions(&request.topics);
+        let mut room = self.room();
         for (topic, times) in once_each(&request.topics) {
             let planned = if times > 1 {
                 Err(TopicRefusal::new(
@@ -62,6 +63,7 @@ impl Controller<'_> {
                 Err(refusal.clone())
             } else {
                 self.plan(topic, &mut taken)
+                    .and_then(|planned| self.within(&mut room, planned))
             };
             match planned {
                 Ok(planned) => {
@@ -129,6 +131,17 @@ impl Controller<'_> {
         Decision {
             records: decision.records,
             answer,
+        }
+    }
+
+    fn within(&self, room: &mut usize, planned: Planned) -> Result<Planned, TopicRefusal> {
+        let wanted = planned.partitions.len();
+        match room.checked_sub(wanted) {
+            Some(left) => {
+                *room = left;
+                Ok(planned)
+            }
+            None => Err(self.no_room(wanted, *room)),
         }
     }
 

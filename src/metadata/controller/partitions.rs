@@ -16,6 +16,12 @@ use super::{Controller, Decision, TopicRefusal};
 use crate::configs::shown;
 use crate::record::Record;
 
+/// Partitions that may still be created.
+struct Room {
+    in_request: usize,
+    in_all: usize,
+}
+
 impl Controller<'_> {
     /// Decides a CreatePartitions request, each topic by itself. With `validate_only` there are no
     /// records.
@@ -25,7 +31,10 @@ impl Controller<'_> {
     ) -> Decision<CreatePartitionsResponse> {
         let mut records = Vec::new();
         let mut results = Vec::new();
-        let mut room = CREATE_PARTITIONS_MAX;
+        let mut room = Room {
+            in_request: CREATE_PARTITIONS_MAX,
+            in_all: self.room(),
+        };
         let mut times: HashMap<&str, usize> = HashMap::new();
         for topic in &request.topics {
             *times.entry(&topic.name).or_default() += 1;
@@ -61,11 +70,10 @@ impl Controller<'_> {
         Decision { records, answer }
     }
 
-    /// `room` is what one request may still create.
     fn more_partitions(
         &mut self,
         wanted: &CreatePartitionsTopic,
-        room: &mut usize,
+        room: &mut Room,
     ) -> Result<Vec<Record>, TopicRefusal> {
         let Some(topic) = self.image.topic(&wanted.name).cloned() else {
             let text = format!("The topic '{}' does not exist.", shown(&wanted.name));
@@ -81,7 +89,10 @@ impl Controller<'_> {
             .ok()
             .filter(|more| *more > 0)
             .ok_or_else(|| no_increase(&wanted.name, now, count))?;
-        if more > *room {
+        if more > room.in_all {
+            return Err(self.no_room(more, room.in_all));
+        }
+        if more > room.in_request {
             let text = format!(
                 "Excessively large number of partitions per request: at most \
                  {CREATE_PARTITIONS_MAX} can be added."
@@ -109,7 +120,8 @@ impl Controller<'_> {
                     .collect::<Result<_, _>>()?
             }
         };
-        *room -= more;
+        room.in_request -= more;
+        room.in_all -= more;
         let first = i32::try_from(now).unwrap_or(i32::MAX);
         let records = (first..).zip(&placed);
         Ok(records

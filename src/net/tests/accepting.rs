@@ -25,6 +25,9 @@ fn bi29_st21_limits_refuse_and_a_lack_of_file_handles_only_waits() {
         time::timeout(PATIENCE, refuses_over_the_limit())
             .await
             .expect("in time");
+        time::timeout(PATIENCE, waits_at_the_total())
+            .await
+            .expect("in time");
         time::timeout(PATIENCE, waits_for_file_handles())
             .await
             .expect("in time");
@@ -67,8 +70,8 @@ fn accepting(limits: ConnectionLimits) -> Accepting {
 
 async fn refuses_over_the_limit() {
     let server = accepting(ConnectionLimits {
-        total: 10,
         per_ip: 2,
+        ..ConnectionLimits::default()
     });
     let mut clients = Vec::new();
     for _ in 0..2 {
@@ -85,6 +88,26 @@ async fn refuses_over_the_limit() {
     let _fourth = Stream::connect(server.address).await.expect("connected");
     server.came.wait().await;
     assert_eq!(server.metrics.borrow().counters.connections_accepted, 3);
+    server.task.abort();
+}
+
+async fn waits_at_the_total() {
+    let server = accepting(ConnectionLimits {
+        total: 1,
+        ..ConnectionLimits::default()
+    });
+    let _first = Stream::connect(server.address).await.expect("connected");
+    server.came.wait().await;
+    let _second = Stream::connect(server.address)
+        .await
+        .expect("waits in the kernel");
+    for _ in 0..100 {
+        task::yield_now().await;
+    }
+    assert_eq!(server.taken.borrow().len(), 1, "not accepted yet");
+    server.taken.borrow_mut().clear();
+    server.came.wait().await;
+    assert_eq!(server.metrics.borrow().counters.connections_accepted, 2);
     server.task.abort();
 }
 

@@ -2,11 +2,14 @@
 
 mod rig;
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rig::{Rig, frame, run};
 use thalweg_metrics::CloseReason;
 use thalweg_net::Limits;
+use thalweg_reactor::task;
 
 const SHORT: Duration = Duration::from_millis(60);
 
@@ -86,6 +89,53 @@ fn bi4_a_client_that_never_reads_is_not_read_and_then_closed() {
             dispatched < 50,
             "{dispatched} requests were read from a client that takes nothing"
         );
+    });
+}
+
+/// Many clients that read nothing hold a bounded memory together, and whoever waits for that memory
+/// gets it after a while.
+#[test]
+fn bi4_unread_answers_of_all_connections_have_one_bound() {
+    const LIMIT: usize = 40 << 20;
+    const ANSWER: usize = 8 << 20;
+    let limits = Limits {
+        answer_memory_bytes: LIMIT,
+        answer_pressure: SHORT,
+        ..Limits::default()
+    };
+    run(limits, async |rig: Rig| {
+        let mut greedy = Vec::new();
+        for _ in 0..20 {
+            let client = rig.connect().await;
+            let ask = frame(format!("b{ANSWER}").as_bytes());
+            client.send(&ask.repeat(4)).await;
+            greedy.push(client);
+        }
+        rig.until(|rig| {
+            rig.net.refresh_gauges();
+            rig.metrics(|m| m.counters.answer_memory_used) >= LIMIT as u64
+        })
+        .await;
+        let mut witness = rig.connect().await;
+        witness.send(&frame(b"e1")).await;
+        let most = Rc::new(Cell::new(0));
+        let answered = Rc::new(Cell::new(false));
+        let told = Rc::clone(&answered);
+        let waiting = task::spawn(async move {
+            assert_eq!(witness.answer().await.as_deref(), Some(&b"e1"[..]));
+            told.set(true);
+        });
+        rig.until(|rig| {
+            rig.net.refresh_gauges();
+            let used = rig.metrics(|m| m.counters.answer_memory_used);
+            most.set(most.get().max(used));
+            answered.get()
+        })
+        .await;
+        assert_eq!(waiting.await, Some(()));
+        assert!(most.get() < (LIMIT + ANSWER) as u64, "{} bytes", most.get());
+        let closed = rig.metrics(|m| m.closed(CloseReason::SlowReader));
+        assert!((1..20).contains(&closed), "{closed} of 20 were closed");
     });
 }
 

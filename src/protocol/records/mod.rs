@@ -42,7 +42,9 @@ mod tests;
 
 pub use batches::{Batch, BatchIter, BatchesEnd, batches};
 pub use builder::{BatchBuilder, BatchOptions, BuildError, RecordHeader, recompress};
-pub use compression::{Codec, CompressError, DecompressError, Level, compress, decompress};
+pub use compression::{
+    Codec, CompressError, DecompressError, Level, compress, decompress, output_limit,
+};
 pub use error::{BatchError, RecordFault, UnknownCodec};
 pub use header::{
     BATCH_HEADER_BYTES, BatchHeader, ProducerSequence, TimestampType, assign, crc_matches,

@@ -33,6 +33,12 @@ pub enum DecodeError {
     /// The arrays of this message take more memory than its size allows.
     #[error("the arrays of this message take more memory than allowed for its size")]
     Memory,
+    /// The arrays of this message have more elements than one may have.
+    #[error("the arrays of this message have more than the {allowed} elements allowed together")]
+    Elements {
+        /// Elements that all arrays together may have.
+        allowed: usize,
+    },
     /// Null where the version knows no null.
     #[error("null where a value is needed")]
     Null,
@@ -87,6 +93,9 @@ pub struct Decoder {
     at: usize,
     /// Bytes that arrays may still take in memory.
     memory_left: usize,
+    /// Elements that arrays may have together, and how many of those are left.
+    elements_allowed: usize,
+    elements_left: usize,
     failed: Option<DecodeError>,
 }
 
@@ -114,8 +123,17 @@ impl Decoder {
             buf: frame,
             at: 0,
             memory_left,
+            elements_allowed: usize::MAX,
+            elements_left: usize::MAX,
             failed: None,
         }
+    }
+
+    /// Bounds the elements of all arrays read from now on. For requests: what a message names is
+    /// worked on one by one, and memory alone would allow millions.
+    pub fn limit_elements(&mut self, allowed: usize) {
+        self.elements_allowed = allowed;
+        self.elements_left = allowed;
     }
 
     /// Bytes not read yet; 0 after an error.
@@ -380,6 +398,15 @@ impl Decoder {
         if count > left / min.max(1) {
             self.fail(DecodeError::Count { count, left });
             return 0;
+        }
+        match self.elements_left.checked_sub(count) {
+            Some(left) => self.elements_left = left,
+            None => {
+                self.fail(DecodeError::Elements {
+                    allowed: self.elements_allowed,
+                });
+                return 0;
+            }
         }
         match self.memory_left.checked_sub(count.saturating_mul(size)) {
             Some(left) => {

@@ -57,8 +57,8 @@ impl Listener {
     }
 
     /// The next connection. Connections that fail before they are accepted are passed over. A lack
-    /// of file descriptors or memory pauses accepting, longer each time, until it is over: the
-    /// connections wait in the kernel.
+    /// of file descriptors or memory, or an error that nobody foresaw, pauses accepting, longer each
+    /// time, until it is over: the connections wait in the kernel.
     ///
     /// # Errors
     /// Only those after which this listener is of no more use.
@@ -98,7 +98,8 @@ enum Verdict {
 /// What accept(2) says of its errors.
 fn verdict(error: &io::Error) -> Verdict {
     match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Verdict::Pause,
+        // The descriptor is no listening socket (any more): waiting would not help.
+        Some(libc::EBADF | libc::EINVAL | libc::ENOTSOCK | libc::EFAULT) => Verdict::Fail,
         // Errors of the connection, or of its network, that accept(2) passes on.
         Some(
             libc::ECONNABORTED
@@ -115,6 +116,30 @@ fn verdict(error: &io::Error) -> Verdict {
             | libc::ETIMEDOUT
             | libc::ECONNRESET,
         ) => Verdict::Next,
-        Some(_) | None => Verdict::Fail,
+        // A lack of descriptors or memory, and whatever this table does not know: a listener that
+        // is given up ends the process, a pause costs little.
+        Some(_) | None => Verdict::Pause,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{Verdict, verdict};
+
+    #[test]
+    fn bi_29_only_a_broken_listener_ends_accepting() {
+        let of = |errno| verdict(&io::Error::from_raw_os_error(errno));
+        for errno in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
+            assert!(matches!(of(errno), Verdict::Fail), "{errno}");
+        }
+        for errno in [libc::ECONNABORTED, libc::EPERM, libc::ENETDOWN] {
+            assert!(matches!(of(errno), Verdict::Next), "{errno}");
+        }
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOSR, 9_999] {
+            assert!(matches!(of(errno), Verdict::Pause), "{errno}");
+        }
+        assert!(matches!(verdict(&io::Error::other("x")), Verdict::Pause));
     }
 }

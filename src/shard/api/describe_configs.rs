@@ -6,6 +6,7 @@ use thalweg_metadata::configs::Describing;
 use thalweg_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 
 use super::keep_first_of_each;
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -24,9 +25,13 @@ pub(crate) async fn answer(
         config: &view.config,
         local: view.broker_id,
     };
-    let response = describing.answer(&request);
-    for result in &response.results {
+    let mut response = DescribeConfigsResponse::default();
+    let mut pace = Pace::default();
+    for resource in &request.resources {
+        let result = describing.result(resource, &request);
+        pace.steps(1 + result.configs.len()).await;
         shard.count_error(call.key, result.error_code);
+        response.results.push(result);
     }
     response
 }

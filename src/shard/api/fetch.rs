@@ -19,8 +19,10 @@ use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
 use thalweg_replica::{Begun, FetchKey, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted};
 use thalweg_storage::ReadPlan;
+use thalweg_types::limits::SMALL_FETCH_PARTITIONS_MAX;
 use thalweg_types::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition};
 
+use crate::pace::{LargeTurnGuard, Pace};
 use crate::parking::Parking;
 use crate::peer::{FetchAsk, FetchFound, Park};
 use crate::shard::Shard;
@@ -41,6 +43,8 @@ struct Fetching {
     asks: Vec<Vec<FetchAsk>>,
     found: Vec<FetchFound>,
     bytes_max: u64,
+    bytes_min: u64,
+    wait_max: Duration,
 }
 
 /// One partition's part of the answer.
@@ -53,39 +57,37 @@ struct Row {
 
 /// Answers at once when `min_bytes` are there, an error must be told, or nothing can be waited for;
 /// else when enough has arrived or `max_wait_ms` is over.
-pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16) -> Fetched {
+///
+/// A large request comes with its turn among them, which it gives back when it parks.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    request: FetchRequest,
+    version: i16,
+    turn: Option<LargeTurnGuard>,
+) -> Fetched {
+    let turn = match turn {
+        None if remembers_many(&shard, &request) => Some(shard.large_turn.take().await),
+        given => given,
+    };
     let (begun, wanted) = match begin(&shard, &request, version) {
         Ok(begun) => begun,
         Err(error) => return refused(&shard, error),
     };
     let view = shard.view();
-    let mut fetching = resolve(&shard, &view, &request, &wanted);
-    let bytes_min = u64::try_from(request.min_bytes).unwrap_or(0);
-    let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
-    let deadline = time::now() + wait;
+    let mut fetching = resolve(&shard, &view, &request, &wanted).await;
 
     let began = time::now();
     let mut waited = Duration::ZERO;
     let mut found = look(&shard, &fetching, None).await;
-    if !is_enough(&found, &fetching.found, bytes_min) && !wait.is_zero() && fetching.has_asks() {
+    if !is_enough(&found, &fetching) && !fetching.wait_max.is_zero() && fetching.has_asks() {
+        drop(turn);
         let parked = time::now();
-        let mut parking = Parking::new(Rc::clone(&shard), fetching.partitions());
-        loop {
-            let missing = bytes_min.saturating_sub(bytes(&found));
-            found = look(&shard, &fetching, Some(parking.register(missing))).await;
-            if is_enough(&found, &fetching.found, bytes_min) || shard.is_stopping() {
-                break;
-            }
-            let left = deadline.saturating_duration_since(time::now());
-            if left.is_zero() || time::timeout(left, parking.woken()).await.is_err() {
-                break;
-            }
-        }
+        found = wait(&shard, &fetching, found).await;
         waited = time::now() - parked;
         shard.metrics.borrow_mut().record(Stage::FetchWait, waited);
     }
     fetching.found.append(&mut found);
-    let rows = rows(wanted, fetching);
+    let rows = rows(wanted, fetching).await;
     let fetched = match finish(&shard, begun, &rows) {
         Ok((session_id, told)) => build(session_id, rows, &told),
         Err(error) => return refused(&shard, error),
@@ -96,6 +98,37 @@ pub(crate) async fn answer(shard: Rc<Shard>, request: FetchRequest, version: i16
         .borrow_mut()
         .record(Stage::Fetch, time::now() - began - waited);
     fetched
+}
+
+/// Parks until there is enough or the client's time is over; returns what is there then.
+async fn wait(
+    shard: &Rc<Shard>,
+    fetching: &Fetching,
+    mut found: Vec<FetchFound>,
+) -> Vec<FetchFound> {
+    let deadline = time::now() + fetching.wait_max;
+    let Some(mut parking) = Parking::new(Rc::clone(shard), fetching.partitions()) else {
+        return found;
+    };
+    loop {
+        let missing = fetching.bytes_min.saturating_sub(bytes(&found));
+        found = look(shard, fetching, Some(parking.register(missing))).await;
+        if is_enough(&found, fetching) || shard.is_stopping() {
+            break;
+        }
+        let left = deadline.saturating_duration_since(time::now());
+        if left.is_zero() || time::timeout(left, parking.woken()).await.is_err() {
+            break;
+        }
+    }
+    found
+}
+
+/// True when the session of the request stands for so many partitions that the request is a large one,
+/// however small its frame.
+fn remembers_many(shard: &Shard, request: &FetchRequest) -> bool {
+    let sessions = shard.fetch_sessions.borrow();
+    sessions.partitions_of(request.session_id) > SMALL_FETCH_PARTITIONS_MAX
 }
 
 /// What is to be fetched: what the request names, and what its session remembers.
@@ -210,7 +243,7 @@ impl Fetching {
     }
 }
 
-fn resolve(
+async fn resolve(
     shard: &Shard,
     view: &ClusterView,
     request: &FetchRequest,
@@ -224,7 +257,9 @@ fn resolve(
     asks.resize_with(shard.shard_count(), Vec::new);
     let mut found = Vec::new();
     let mut last: Option<(&FetchTopicKey, Option<TopicId>)> = None;
+    let mut pace = Pace::default();
     for (slot, wanted) in wanted.iter().enumerate() {
+        pace.step().await;
         let topic = match last {
             Some((key, topic)) if *key == wanted.key.topic => topic,
             Some(_) | None => lookup(view, &wanted.key.topic),
@@ -259,6 +294,8 @@ fn resolve(
         asks,
         found,
         bytes_max,
+        bytes_min: u64::try_from(request.min_bytes).unwrap_or(0),
+        wait_max: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
     }
 }
 
@@ -292,13 +329,14 @@ fn bytes(found: &[FetchFound]) -> u64 {
     found.iter().map(FetchFound::bytes).sum()
 }
 
-fn is_enough(found: &[FetchFound], refused: &[FetchFound], bytes_min: u64) -> bool {
-    bytes(found) >= bytes_min || found.iter().chain(refused).any(FetchFound::is_urgent)
+fn is_enough(found: &[FetchFound], fetching: &Fetching) -> bool {
+    let mut all = found.iter().chain(&fetching.found);
+    bytes(found) >= fetching.bytes_min || all.any(FetchFound::is_urgent)
 }
 
 /// A row per partition, in order, keeping the sum of records within the client's bound: the first
 /// partition with records is sent whole, later ones only as far as they fit.
-fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
+async fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
     let Fetching {
         mut found,
         bytes_max,
@@ -308,7 +346,9 @@ fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
     let mut found = found.into_iter().peekable();
     let mut sent: u64 = 0;
     let mut rows = Vec::with_capacity(wanted.len());
+    let mut pace = Pace::default();
     for (slot, wanted) in wanted.into_iter().enumerate() {
+        pace.step().await;
         let answer = match found.next_if(|found| found.slot == slot) {
             Some(answer) => answer,
             // Its owner is stopping.

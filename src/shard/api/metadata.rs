@@ -14,6 +14,7 @@ use thalweg_protocol::messages::{MetadataRequest, MetadataResponse};
 use thalweg_types::{TopicPartition, Uuid};
 
 use super::{keep_first_of_each, operations};
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -57,17 +58,23 @@ pub(crate) async fn answer(
             view = shard.view();
         }
     }
-    let topics = match wanted {
-        None => view
-            .image
-            .topics()
-            .map(|topic| describe(&view, topic, audience))
-            .collect(),
-        Some(wanted) => wanted
-            .iter()
-            .map(|t| one(&view, t.name.as_deref(), t.topic_id, &refused, audience))
-            .collect(),
-    };
+    let mut pace = Pace::default();
+    let mut topics = Vec::new();
+    match wanted {
+        None => {
+            for topic in view.image.topics() {
+                topics.push(describe(&view, topic, audience));
+                pace.steps(1 + topic.partitions.len()).await;
+            }
+        }
+        Some(wanted) => {
+            for t in wanted {
+                let row = one(&view, t.name.as_deref(), t.topic_id, &refused, audience);
+                pace.steps(1 + row.partitions.len()).await;
+                topics.push(row);
+            }
+        }
+    }
     let mut response = MetadataResponse {
         brokers: vec![MetadataResponseBroker {
             node_id: view.broker_id.0,

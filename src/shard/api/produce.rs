@@ -80,19 +80,17 @@ pub(crate) async fn begin(
         },
         slots: sorting.slots,
         waits,
-        wait_max: wait_max(acks, request.timeout_ms),
+        wait_max: wait_max(request.timeout_ms),
         permit,
     }
 }
 
-/// `timeout_ms` is about waiting for replicas (acks=all). An answer that only waits for this broker's
-/// own write comes when the write has ended; a stalled disk must not hold it for ever.
-fn wait_max(acks: Acks, timeout_ms: i32) -> Duration {
+/// `timeout_ms` is about waiting for other replicas. Until there are some, every answer only waits for
+/// this broker's own write and comes when that has ended, as Kafka's does whatever the timeout; a
+/// stalled disk must not hold it for ever.
+fn wait_max(timeout_ms: i32) -> Duration {
     let asked = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
-    match acks {
-        Acks::All => asked,
-        Acks::None | Acks::Leader => asked.max(WRITE_WAIT_MAX),
-    }
+    asked.max(WRITE_WAIT_MAX)
 }
 
 /// Sorts the batches of one request by owner, and fills the rows of those that are refused.
@@ -253,6 +251,18 @@ fn recompressed(
         .map_err(|error| (ErrorCode::UnknownServerError, Some(error.to_string())))?;
     if stored.len() > bytes_max {
         return Err(too_large(stored.len()));
+    }
+    // Readers have the same limit: what they would refuse must not be stored.
+    let payload_bytes = stored.len() - BATCH_HEADER_BYTES;
+    let readable = records::output_limit(payload_bytes, rules.decompressed_bytes_max);
+    if summary.uncompressed_bytes > readable {
+        let text = format!(
+            "the batch has {} bytes of records, which {} shrinks so far that readers would take it for \
+             a bomb (at most {readable} bytes): send smaller batches",
+            summary.uncompressed_bytes,
+            codec.name()
+        );
+        return Err((ErrorCode::MessageTooLarge, Some(text)));
     }
     summary.bytes = stored.len();
     summary.codec = codec;

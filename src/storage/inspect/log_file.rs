@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use thalweg_protocol::records::{BatchHeader, records_of};
+use thalweg_protocol::records::{BatchError, BatchHeader, DecompressError, records_of};
 use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{LeaderEpoch, Offset};
@@ -113,6 +113,11 @@ async fn look_into(
     let bytes = fs::read_at(file, position, header.total_bytes()).await?;
     let records = match records_of(&bytes, DECOMPRESSED_BATCH_BYTES_MAX) {
         Ok(records) => records,
+        // Another broker may have stored it: it is whole, and larger than this one would accept.
+        Err(BatchError::Decompress(error @ DecompressError::TooLarge { .. })) => {
+            out.note(path, at, format!("not looked into: {error}"));
+            return Ok(());
+        }
         Err(error) => {
             out.damage(path, at, format!("the records can not be read: {error}"));
             return Ok(());

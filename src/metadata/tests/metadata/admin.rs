@@ -368,7 +368,8 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
         include_synonyms: true,
         include_documentation: true,
     };
-    let results = describing.answer(&request).results;
+    let each = |resource| describing.result(resource, &request);
+    let results: Vec<_> = request.resources.iter().map(each).collect();
     let told: Vec<_> = results
         .iter()
         .map(|r| {

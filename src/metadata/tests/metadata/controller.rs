@@ -205,6 +205,29 @@ fn one_bad_topic_does_not_stop_the_others() {
     assert_eq!(image.topics().len(), 1);
 }
 
+/// ST-21: each partition needs a file handle, and connections need some too.
+#[test]
+fn bi_37_more_partitions_than_file_handles_are_refused_per_topic() {
+    let image = formatted();
+    let (config, mut draw) = (config(&[]), draws());
+    let mut controller = Controller::new(&image, &config, &mut draw).with_partitions_max(10);
+    let request = CreateTopicsRequest {
+        topics: vec![topic("a", 8), topic("b", 3), topic("c", 2)],
+        ..CreateTopicsRequest::default()
+    };
+    let decision = controller.create_topics(&request);
+    let codes: Vec<_> = decision.answer.topics.iter().map(code).collect();
+    assert_eq!(
+        codes,
+        [ErrorCode::None, ErrorCode::PolicyViolation, ErrorCode::None]
+    );
+    let text = decision.answer.topics[1].error_message.as_deref();
+    assert!(
+        text.is_some_and(|text| text.contains("ulimit -n")),
+        "{text:?}"
+    );
+}
+
 #[test]
 fn bi_37_bombs_are_refused_per_topic() {
     let image = formatted();

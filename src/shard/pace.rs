@@ -1,0 +1,133 @@
+//! Fairness on one core: long work lets others run in between, and large requests take turns.
+
+use thalweg_reactor::event::Event;
+use thalweg_reactor::task;
+use thalweg_types::limits::TURN_ELEMENTS_MAX;
+
+/// Counts the elements of a request while they are worked on, and lets the other tasks of the shard
+/// run after every [`TURN_ELEMENTS_MAX`] (BI-8). A request with few elements never waits.
+#[derive(Default)]
+pub(crate) struct Pace {
+    done: usize,
+}
+
+impl Pace {
+    /// One more element is done.
+    pub(crate) async fn step(&mut self) {
+        self.steps(1).await;
+    }
+
+    /// `count` more elements are done.
+    pub(crate) async fn steps(&mut self, count: usize) {
+        self.done += count;
+        if self.done >= TURN_ELEMENTS_MAX {
+            self.done = 0;
+            task::yield_now().await;
+        }
+    }
+}
+
+/// Large requests are decoded and worked on one after the other, first come first served: since they
+/// pause for others, any number of them would otherwise be in memory at once, each many times its
+/// frame. Small requests do not queue here.
+pub(crate) struct LargeTurn {
+    free: Event,
+}
+
+/// The turn; the next in line gets it when this is dropped.
+pub(crate) struct LargeTurnGuard {
+    free: Event,
+}
+
+impl Default for LargeTurn {
+    fn default() -> LargeTurn {
+        let free = Event::new();
+        free.notify();
+        LargeTurn { free }
+    }
+}
+
+impl LargeTurn {
+    /// Waits for the turn.
+    pub(crate) async fn take(&self) -> LargeTurnGuard {
+        self.free.wait().await;
+        LargeTurnGuard {
+            free: self.free.clone(),
+        }
+    }
+}
+
+impl Drop for LargeTurnGuard {
+    fn drop(&mut self) {
+        self.free.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, task};
+    use thalweg_types::limits::TURN_ELEMENTS_MAX;
+
+    use super::{LargeTurn, Pace};
+
+    fn on_a_runtime(work: impl Future<Output = ()>) {
+        let options = RuntimeOptions {
+            engine: EngineChoice::Plain,
+            ..RuntimeOptions::default()
+        };
+        Runtime::new(options).expect("a runtime").block_on(work);
+    }
+
+    #[test]
+    fn bi_8_long_work_lets_others_run_in_between() {
+        on_a_runtime(async {
+            let turns = Rc::new(Cell::new(0));
+            let counting = Rc::clone(&turns);
+            let other = task::spawn(async move {
+                loop {
+                    counting.set(counting.get() + 1);
+                    task::yield_now().await;
+                }
+            });
+            let mut pace = Pace::default();
+            for _ in 0..TURN_ELEMENTS_MAX - 1 {
+                pace.step().await;
+            }
+            assert_eq!(turns.get(), 0, "a small request does not wait");
+            for _ in 0..10 * TURN_ELEMENTS_MAX {
+                pace.step().await;
+            }
+            assert!(turns.get() >= 10, "{} turns for others", turns.get());
+            other.abort();
+        });
+    }
+
+    #[test]
+    fn bi_8_large_requests_take_turns_in_order() {
+        on_a_runtime(async {
+            let turn = Rc::new(LargeTurn::default());
+            let order = Rc::new(Cell::new(0));
+            let first = turn.take().await;
+            let waiting: Vec<_> = (0..3)
+                .map(|nth| {
+                    let (turn, order) = (Rc::clone(&turn), Rc::clone(&order));
+                    task::spawn(async move {
+                        let _turn = turn.take().await;
+                        assert_eq!(order.replace(nth + 1), nth);
+                        task::yield_now().await;
+                    })
+                })
+                .collect();
+            task::yield_now().await;
+            assert_eq!(order.get(), 0, "one at a time");
+            drop(first);
+            for task in waiting {
+                assert!(task.await.is_some());
+            }
+            assert_eq!(order.get(), 3);
+        });
+    }
+}

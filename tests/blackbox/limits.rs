@@ -1,0 +1,208 @@
+//! Load and limits: what one client may take from the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{
+    ApiVersionsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
+    fetch_request, list_offsets_request,
+};
+
+use crate::administering::alter;
+use crate::batch::plain;
+use crate::broker::{Broker, Options};
+use crate::wire::{
+    Connection, MayCreate, Topic, error, fetch_request, metadata_request, newest, only,
+    produce_request,
+};
+
+/// `thalweg_types::limits::REQUEST_ELEMENTS_MAX`, to the outside a documented number.
+const ELEMENTS_MAX: i32 = 100_000;
+
+fn one_shard() -> Options {
+    Options {
+        shards: Some(1),
+        ..Options::default()
+    }
+}
+
+fn assert_serves(client: &mut Connection) {
+    assert_eq!(client.call(&ApiVersionsRequest::default(), 2).error_code, 0);
+}
+
+/// A fetch that names the first partition of `topic` so many times.
+fn wide_fetch(topic: &Topic, times: i32) -> FetchRequest {
+    let mut request = fetch_request(topic, 0, 0);
+    let named = fetch_request::FetchPartition {
+        partition_max_bytes: 1 << 20,
+        current_leader_epoch: -1,
+        last_fetched_epoch: -1,
+        log_start_offset: -1,
+        ..Default::default()
+    };
+    request.topics[0].partitions = vec![named; usize::try_from(times).expect("a count")];
+    request
+}
+
+fn wide_list_offsets(topic: &Topic, times: i32) -> ListOffsetsRequest {
+    let named = list_offsets_request::ListOffsetsPartition {
+        current_leader_epoch: -1,
+        ..Default::default()
+    };
+    ListOffsetsRequest {
+        replica_id: -1,
+        topics: vec![list_offsets_request::ListOffsetsTopic {
+            name: topic.name.clone(),
+            partitions: vec![named; usize::try_from(times).expect("a count")],
+        }],
+        ..Default::default()
+    }
+}
+
+fn wide_metadata(times: i32) -> MetadataRequest {
+    let names: Vec<String> = (0..times).map(|n| format!("unknown-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    metadata_request(&names, MayCreate::No)
+}
+
+/// Requests of another connection that are answered while the one of `bytes` is worked on.
+fn answered_meanwhile(broker: &Broker, bytes: &[u8]) -> usize {
+    let mut other = broker.connect();
+    assert_serves(&mut other);
+    let mut large = broker.connect();
+    let done = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&done);
+    large.send_bytes(bytes);
+    let reading = std::thread::spawn(move || {
+        let answer = large.read_frame();
+        told.store(true, Ordering::Release);
+        answer.expect("an answer").len()
+    });
+    let mut answered = 0;
+    while !done.load(Ordering::Acquire) {
+        assert_serves(&mut other);
+        answered += 1;
+    }
+    assert!(reading.join().expect("no panic") > 1_000);
+    answered
+}
+
+/// BI-8: the largest request that is served is worked on in slices, so its shard serves others.
+#[test]
+fn bi_8_a_wide_request_does_not_hold_up_its_shard() {
+    let broker = Broker::start_with(one_shard());
+    let mut client = broker.connect();
+    let topic = client.create_topic("narrow", 1, &[]);
+    client.append(&topic, 0, plain(&["x"]));
+    let most = ELEMENTS_MAX - 10;
+    let (_, fetch) = client.encode(&wide_fetch(&topic, most), newest::<FetchRequest>());
+    let (_, offsets) = client.encode(&wide_list_offsets(&topic, most), 5);
+    let (_, metadata) = client.encode(&wide_metadata(most), newest::<MetadataRequest>());
+    for (what, bytes) in [
+        ("Fetch", fetch),
+        ("ListOffsets", offsets),
+        ("Metadata", metadata),
+    ] {
+        let answered = answered_meanwhile(&broker, &bytes);
+        assert!(answered >= 10, "{what}: {answered} others were answered");
+    }
+}
+
+/// BI-8: above the bound a request closes its connection, whatever it asks for.
+#[test]
+fn bi_8_a_request_that_names_too_many_things_is_closed() {
+    let broker = Broker::start();
+    let mut witness = broker.connect();
+    let topic = witness.create_topic("named", 1, &[]);
+    let (_, fetch) = witness.encode(&wide_fetch(&topic, ELEMENTS_MAX), newest::<FetchRequest>());
+    let (_, offsets) = witness.encode(&wide_list_offsets(&topic, ELEMENTS_MAX), 5);
+    let (_, metadata) = witness.encode(
+        &wide_metadata(ELEMENTS_MAX + 1),
+        newest::<MetadataRequest>(),
+    );
+    for (what, bytes) in [
+        ("Fetch", fetch),
+        ("ListOffsets", offsets),
+        ("Metadata", metadata),
+    ] {
+        let mut client = broker.connect();
+        client.send_bytes(&bytes);
+        client.assert_closed(what);
+        assert_serves(&mut witness);
+    }
+}
+
+/// BI-8: naming the same topic again and again adds nothing to the answer.
+#[test]
+fn bi_8_a_repeated_name_is_described_once() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    client.create_topic("wide", 100, &[]);
+    let names = vec!["wide"; 50_000];
+    let request = metadata_request(&names, MayCreate::No);
+    let answer = client.call(&request, newest::<MetadataRequest>());
+    assert_eq!(answer.topics.len(), 1);
+    assert_eq!(answer.topics[0].partitions.len(), 100);
+}
+
+/// BI-29: one address's surplus is closed; an override and a live change hold for it.
+#[test]
+fn bi_29_connections_of_one_address_are_limited() {
+    let broker = Broker::start_with(Options::with(&[("max.connections.per.ip", "2")]));
+    let mut first = broker.connect();
+    let mut second = broker.connect();
+    assert_serves(&mut first);
+    assert_serves(&mut second);
+    broker.connect().assert_closed("the third of its address");
+    let key = "max.connections.per.ip.overrides";
+    assert_eq!(
+        alter(&mut first, 4, "1", key, Some("127.0.0.1:x")),
+        ErrorCode::InvalidRequest
+    );
+    assert_eq!(
+        alter(&mut first, 4, "1", key, Some("127.0.0.1:3")),
+        ErrorCode::None
+    );
+    let mut third = broker.retry_connect();
+    assert_serves(&mut third);
+    broker.connect().assert_closed("the fourth of its address");
+    assert!(
+        broker.metric(
+            "thalweg_connections_refused_total",
+            &["max_connections_per_ip"]
+        ) >= 2.0
+    );
+}
+
+/// BI-29: at `max.connections` the next one waits, as with Kafka, until there is room. The half about
+/// brokers' own listeners is owed to replication.
+#[test]
+fn bi_29_at_the_limit_of_connections_the_next_one_waits() {
+    let broker = Broker::start_with(Options::with(&[("max.connections", "2")]));
+    let mut first = broker.connect();
+    let mut second = broker.connect();
+    assert_serves(&mut first);
+    assert_serves(&mut second);
+    let mut third = broker.connect();
+    third.send(&ApiVersionsRequest::default(), 2);
+    assert_serves(&mut first);
+    assert_eq!(broker.metric("thalweg_connections_open", &[]), 2.0);
+    drop(second);
+    let (_, answer) = third.receive::<ApiVersionsRequest>(2);
+    assert_eq!(answer.error_code, 0);
+}
+
+/// Kafka completes an append that is satisfied when it is first looked at, whatever the timeout.
+#[test]
+fn an_append_that_only_waits_for_this_broker_outlives_a_timeout_of_zero() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("impatient", 2, &[]);
+    for nth in 0..50 {
+        let mut request = produce_request(&topic, nth % 2, -1, plain(&["x"]));
+        request.timeout_ms = 0;
+        let answer = only(client.call(&request, newest::<ProduceRequest>()));
+        assert_eq!(error(answer.error_code), ErrorCode::None, "append {nth}");
+    }
+}
