@@ -7,6 +7,7 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -18,7 +19,9 @@ pub(crate) async fn answer(
 ) -> DeleteGroupsResponse {
     let mut seen = HashSet::new();
     let mut asked = Vec::new();
+    let mut pace = Pace::default();
     for id in request.groups_names {
+        pace.step().await;
         if !seen.insert(id.clone()) {
             continue;
         }

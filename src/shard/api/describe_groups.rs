@@ -7,6 +7,7 @@ use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
 use super::{keep_first_of_each, operations};
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -18,7 +19,9 @@ pub(crate) async fn answer(
 ) -> DescribeGroupsResponse {
     keep_first_of_each(&mut request.groups, String::clone);
     let mut asked = Vec::with_capacity(request.groups.len());
+    let mut pace = Pace::default();
     for id in request.groups {
+        pace.step().await;
         let ask = Ask::Describe(id.clone());
         let coming = shard.ask_group(&id, &call, ask).await;
         asked.push((id, coming));

@@ -15,6 +15,7 @@ use thalweg_protocol::messages::offset_fetch_response::{
 use thalweg_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse};
 
 use super::keep_first_of_each;
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -43,7 +44,9 @@ pub(crate) async fn answer(
         )
     });
     let mut asked = Vec::with_capacity(groups.len());
+    let mut pace = Pace::default();
     for mut group in groups {
+        pace.step().await;
         let id = group.group_id.clone();
         let unknown = match call.version < VERSION_TOPIC_IDS {
             true => Vec::new(),
