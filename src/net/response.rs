@@ -56,7 +56,9 @@ impl RecordSource {
 /// A response, size prefix included.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
-    parts: Vec<Part>,
+    /// What leaves first: all of a response without records, which so costs no list.
+    head: Bytes,
+    rest: Vec<Part>,
     memory_bytes: usize,
     records_copied: usize,
 }
@@ -101,7 +103,7 @@ impl Response {
                     position,
                     len,
                 } => {
-                    response.parts.push(Part::File {
+                    response.rest.push(Part::File {
                         file,
                         position,
                         len,
@@ -113,10 +115,9 @@ impl Response {
         response
     }
 
-    /// The pieces in the order of sending.
-    #[must_use]
-    pub fn parts(&self) -> &[Part] {
-        &self.parts
+    /// Number of pieces.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(!self.head.is_empty()) + self.rest.len()
     }
 
     /// Bytes that this response holds in memory.
@@ -131,14 +132,18 @@ impl Response {
         self.records_copied
     }
 
-    pub(crate) fn into_parts(self) -> Vec<Part> {
-        self.parts
+    /// The pieces in the order of sending.
+    pub fn into_parts(self) -> impl Iterator<Item = Part> {
+        let head = (!self.head.is_empty()).then_some(Part::Bytes(self.head));
+        head.into_iter().chain(self.rest)
     }
 
     fn push_bytes(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
-            self.memory_bytes += bytes.len();
-            self.parts.push(Part::Bytes(bytes));
+        self.memory_bytes += bytes.len();
+        if self.len() == 0 {
+            self.head = bytes;
+        } else if !bytes.is_empty() {
+            self.rest.push(Part::Bytes(bytes));
         }
     }
 }
@@ -161,9 +166,9 @@ mod tests {
 
     fn flat(response: &Response) -> Vec<u8> {
         let mut all = Vec::new();
-        for part in response.parts() {
+        for part in response.clone().into_parts() {
             match part {
-                Part::Bytes(bytes) => all.extend_from_slice(bytes),
+                Part::Bytes(bytes) => all.extend_from_slice(&bytes),
                 Part::File { .. } => panic!("no files here"),
             }
         }

@@ -40,15 +40,12 @@ async fn send(link: &Link, responses: Vec<Response>) -> Result<(), Closing> {
     let copied: usize = responses.iter().map(Response::records_copied).sum();
     let mut outgoing = Outgoing {
         link,
-        pending: Vec::new(),
+        pending: Vec::with_capacity(count),
         pending_bytes: 0,
     };
-    let parts: Vec<Part> = responses
-        .into_iter()
-        .flat_map(Response::into_parts)
-        .collect();
-    let last = parts.len().saturating_sub(1);
-    for (at, part) in parts.into_iter().enumerate() {
+    let mut left: usize = responses.iter().map(Response::len).sum();
+    for part in responses.into_iter().flat_map(Response::into_parts) {
+        left -= 1;
         match part {
             Part::Bytes(bytes) => outgoing.add(bytes).await?,
             Part::File {
@@ -57,7 +54,7 @@ async fn send(link: &Link, responses: Vec<Response>) -> Result<(), Closing> {
                 len,
             } => {
                 outgoing.flush(More::Yes).await?;
-                let more = if at == last { More::No } else { More::Yes };
+                let more = if left == 0 { More::No } else { More::Yes };
                 outgoing.send_file(&file, position, len, more).await?;
             }
         }

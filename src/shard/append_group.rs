@@ -7,11 +7,20 @@ use thalweg_protocol::ErrorCode;
 use thalweg_reactor::oneshot;
 use thalweg_types::{Offset, TimestampMs};
 
+/// Place of a batch in its request, and of its outcome in the answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Index of the topic.
+    pub topic: usize,
+    /// Index of the partition in it.
+    pub partition: usize,
+}
+
 /// What became of one batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Appended {
-    /// Index of the batch in its request.
-    pub slot: usize,
+    /// Which one.
+    pub row: Row,
     /// Where it lies, or why not.
     pub result: Result<Placed, ErrorCode>,
 }
@@ -45,8 +54,8 @@ impl AppendGroup {
     }
 
     /// One append is decided.
-    pub(crate) fn settle(&self, slot: usize, result: Result<Placed, ErrorCode>) {
-        self.done.borrow_mut().push(Appended { slot, result });
+    pub(crate) fn settle(&self, row: Row, result: Result<Placed, ErrorCode>) {
+        self.done.borrow_mut().push(Appended { row, result });
         let left = self.outstanding.get() - 1;
         self.outstanding.set(left);
         if left == 0
@@ -60,7 +69,7 @@ impl AppendGroup {
 
 #[cfg(test)]
 mod tests {
-    use super::{AppendGroup, Placed};
+    use super::{AppendGroup, Placed, Row};
     use thalweg_protocol::ErrorCode;
     use thalweg_reactor::oneshot;
     use thalweg_types::{Offset, TimestampMs};
@@ -69,17 +78,21 @@ mod tests {
     fn answers_once_when_the_last_append_is_settled() {
         let (reply, mut answer) = oneshot::channel();
         let group = AppendGroup::new(2, reply);
-        group.settle(1, Err(ErrorCode::KafkaStorageError));
+        let row = |partition| Row {
+            topic: 0,
+            partition,
+        };
+        group.settle(row(1), Err(ErrorCode::KafkaStorageError));
         assert!(answer.try_take().is_none());
         let placed = Placed {
             base_offset: Offset(7),
             log_append_time: TimestampMs::NONE,
             log_start: Offset(0),
         };
-        group.settle(0, Ok(placed));
+        group.settle(row(0), Ok(placed));
         let outcomes = answer.try_take().expect("both are settled");
         assert_eq!(outcomes.len(), 2);
-        assert_eq!(outcomes[0].slot, 1);
+        assert_eq!(outcomes[0].row, row(1));
         assert_eq!(outcomes[1].result.map(|p| p.base_offset), Ok(Offset(7)));
     }
 }

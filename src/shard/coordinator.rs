@@ -22,7 +22,7 @@ use thalweg_reactor::{oneshot, task, time};
 use thalweg_replica::Acks;
 use thalweg_types::{TimestampMs, TopicPartition};
 
-use crate::append_group::{AppendGroup, Appended};
+use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator_load;
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
@@ -225,7 +225,7 @@ impl Home {
         })?;
         let (reply, outcome) = oneshot::channel();
         let ask = AppendAsk {
-            slot: 0,
+            row: Row::default(),
             id: self.partition.id(),
             batch,
             summary,

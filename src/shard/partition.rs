@@ -29,7 +29,7 @@ use thalweg_storage::{
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
-use crate::append_group::{AppendGroup, Placed};
+use crate::append_group::{AppendGroup, Placed, Row};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
 use crate::producers;
 
@@ -52,7 +52,7 @@ pub(crate) struct Partition {
 
 struct WaitingProduce {
     group: Rc<AppendGroup>,
-    slot: usize,
+    row: Row,
     append_time: TimestampMs,
 }
 
@@ -185,7 +185,7 @@ impl Partition {
     /// Gives the batch its offsets and queues it; the outcome goes to `group`.
     pub(crate) fn append(&self, ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
         if !self.log.has_room(ask.batch.len()) {
-            self.refuse_append(ask.slot, Refused::Congested, group);
+            self.refuse_append(ask.row, Refused::Congested, group);
             return;
         }
         let token = Token(self.next_token.get());
@@ -206,7 +206,7 @@ impl Partition {
                 self.await_answer(token, &ask, timestamp, group);
                 self.metrics.borrow_mut().counters.produce_retries += 1;
             }
-            Err(refused) => self.refuse_append(ask.slot, refused, group),
+            Err(refused) => self.refuse_append(ask.row, refused, group),
         }
         self.carry_out(effects);
     }
@@ -228,19 +228,19 @@ impl Partition {
             token,
             WaitingProduce {
                 group: Rc::clone(group),
-                slot: ask.slot,
+                row: ask.row,
                 append_time,
             },
         );
     }
 
-    fn refuse_append(&self, slot: usize, refused: Refused, group: &Rc<AppendGroup>) {
+    fn refuse_append(&self, row: Row, refused: Refused, group: &Rc<AppendGroup>) {
         self.metrics
             .borrow_mut()
             .topics
             .of(&self.topic)
             .produce_failures += 1;
-        group.settle(slot, Err(refused.code()));
+        group.settle(row, Err(refused.code()));
     }
 
     /// Patches the offsets in and queues the batch.
@@ -330,7 +330,7 @@ impl Partition {
                         log_append_time: waiting.append_time,
                         log_start: appended.log_start,
                     });
-                    waiting.group.settle(waiting.slot, result);
+                    waiting.group.settle(waiting.row, result);
                 }
                 Effect::WakeFetch { token } => {
                     if let Some(wake) = self.fetches.borrow_mut().remove(&token) {

@@ -13,14 +13,14 @@ use thalweg_replica::{Acks, Isolation};
 use thalweg_storage::ReadPlan;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
-use crate::append_group::Appended;
+use crate::append_group::{Appended, Row};
 use crate::coordinator::GroupAsk;
 use crate::question::{PartitionAnswer, PartitionAsk};
 
 /// One validated batch on its way to the owner of its partition.
 pub(crate) struct AppendAsk {
-    /// Index of the batch in its request.
-    pub slot: usize,
+    /// Place of the batch in its request.
+    pub row: Row,
     /// Where it goes.
     pub id: TopicPartition,
     /// The batch, as the client sent it; offset and epoch are patched in place by the owner.

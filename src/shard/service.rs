@@ -276,27 +276,27 @@ impl Shard {
     ) -> Verdict {
         let began = time::now();
         let silent = request.acks == 0;
-        let producing = api::produce::begin(self, request, &call, permit).await;
-        let shard = Rc::clone(self);
+        let mut producing = api::produce::begin(self, request, &call, permit).await;
         if silent {
             let conn = Rc::clone(&call.conn);
             task::spawn(async move {
-                let response = api::produce::finish(producing).await;
-                if api::produce::any_refused(&response) {
+                api::produce::finish(&mut producing).await;
+                if api::produce::any_refused(&producing.response) {
                     // RP-6: there is no answer to carry the error.
                     conn.abort(CloseReason::BadRequest);
                 }
             });
             return Verdict::Silent;
         }
-        answer(call, async move {
-            let response = api::produce::finish(producing).await;
-            shard
-                .metrics
-                .borrow_mut()
-                .record(Stage::Produce, time::now() - began);
-            response
-        })
+        let shard = Rc::clone(self);
+        // One block whose state is what it captured: passing it on from future to future would
+        // keep a copy in each.
+        Verdict::Answer(Box::pin(async move {
+            api::produce::finish(&mut producing).await;
+            let took = time::now() - began;
+            shard.metrics.borrow_mut().record(Stage::Produce, took);
+            encode(&call, &producing.response)
+        }))
     }
 
     fn fetch(self: &Rc<Self>, call: Call, body: Decoder) -> Result<Verdict, DecodeError> {

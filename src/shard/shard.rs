@@ -326,7 +326,7 @@ impl Shard {
         for ask in asks {
             match self.partition(ask.id) {
                 Some(partition) => partition.append(ask, acks, &group),
-                None => group.settle(ask.slot, Err(self.absence(ask.id))),
+                None => group.settle(ask.row, Err(self.absence(ask.id))),
             }
         }
     }

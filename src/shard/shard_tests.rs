@@ -28,7 +28,7 @@ use thalweg_types::{
     Uuid,
 };
 
-use crate::append_group::Appended;
+use crate::append_group::{Appended, Row};
 use crate::coordinator::GroupAsk;
 use crate::partition::{OpenContext, Partition};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, Park};
@@ -127,7 +127,7 @@ fn one_record() -> AppendAsk {
     let uncompressed_bytes = builder.uncompressed_bytes();
     let batch = BytesMut::from(builder.build(Codec::None).expect("built"));
     AppendAsk {
-        slot: 0,
+        row: Row::default(),
         id: ID,
         summary: BatchSummary {
             bytes: batch.len(),

@@ -102,15 +102,26 @@ impl Stream {
             if buf.capacity() - buf.len() < at_most.min(READ_ROOM_BYTES_MIN) {
                 buf.reserve(at_most.min(READ_STEP_BYTES));
             }
+            let room = at_most.min(buf.capacity() - buf.len());
             match self.tcp.try_read_buf(&mut (&mut *buf).limit(at_most)) {
                 Ok(read) => {
                     stats::count(|stats| stats.socket_bytes_received += read as u64);
+                    if (1..room).contains(&read) {
+                        self.note_drained();
+                    }
                     return Ok(read);
                 }
                 Err(error) if is_retry(&error) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A read that leaves room has taken all there was, and epoll tells of what comes later as a new
+    /// edge: the next read waits for that instead of asking the kernel only to hear "nothing".
+    fn note_drained(&self) {
+        let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+        let _ = self.tcp.try_io(Interest::READABLE, nothing);
     }
 
     /// Sends all of `bytes`. Dropping the future before its end leaves the stream in the middle of

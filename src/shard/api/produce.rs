@@ -26,7 +26,7 @@ use thalweg_replica::{Acks, Refused};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{PartitionIndex, TimestampMs, TopicPartition};
 
-use crate::append_group::Appended;
+use crate::append_group::{Appended, Row};
 use crate::peer::AppendAsk;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -40,11 +40,11 @@ const INTERNAL_WRITER: &str = "__admin_client";
 
 /// A produce request whose appends are on their way.
 pub(crate) struct Producing {
-    response: ProduceResponse,
-    slots: Vec<(usize, usize)>,
+    /// The answer: every appended batch stands as timed out until its outcome is known.
+    pub(crate) response: ProduceResponse,
     waits: Vec<oneshot::Receiver<Vec<Appended>>>,
     wait_max: Duration,
-    permit: MemoryPermit,
+    permit: Option<MemoryPermit>,
 }
 
 /// First phase, in request order: everything up to the appends being queued at their owners.
@@ -60,7 +60,6 @@ pub(crate) async fn begin(
         call,
         acks: Acks::from_wire(request.acks).map_err(Refused::code),
         batches: Vec::new(),
-        slots: Vec::new(),
     };
     sorting.batches.resize_with(shard.shard_count(), Vec::new);
     let topics = request.topic_data.into_iter().enumerate();
@@ -78,10 +77,9 @@ pub(crate) async fn begin(
             responses,
             ..Default::default()
         },
-        slots: sorting.slots,
         waits,
         wait_max: wait_max(request.timeout_ms),
-        permit,
+        permit: Some(permit),
     }
 }
 
@@ -101,8 +99,6 @@ struct Sorting<'a> {
     acks: Result<Acks, ErrorCode>,
     /// By owner.
     batches: Vec<Vec<AppendAsk>>,
-    /// Topic and partition row of each batch.
-    slots: Vec<(usize, usize)>,
 }
 
 /// An error to report, with what a person should read beside it.
@@ -135,12 +131,17 @@ impl Sorting<'_> {
                 base_offset: -1,
                 ..Default::default()
             };
-            let slot = self.slots.len();
-            self.slots.push((t, p));
+            let at = Row {
+                topic: t,
+                partition: p,
+            };
             let partition = PartitionIndex(data.index);
             let id = found.map(|topic| TopicPartition { topic, partition });
-            match self.check(id, data.records, slot) {
-                Ok((owner, ask)) => self.batches[owner].push(ask),
+            match self.check(id, data.records, at) {
+                Ok((owner, ask)) => {
+                    row.error_code = ErrorCode::RequestTimedOut.code();
+                    self.batches[owner].push(ask);
+                }
                 Err((error, message)) => {
                     row.error_code = error.code();
                     row.error_message = message;
@@ -159,7 +160,7 @@ impl Sorting<'_> {
         &self,
         id: Result<TopicPartition, ErrorCode>,
         records: Option<Records>,
-        slot: usize,
+        row: Row,
     ) -> Result<(usize, AppendAsk), Complaint> {
         self.acks.map_err(|error| (error, None))?;
         let id = id.map_err(|error| (error, None))?;
@@ -180,7 +181,7 @@ impl Sorting<'_> {
                 Ok((
                     usize::from(owner.0),
                     AppendAsk {
-                        slot,
+                        row,
                         id,
                         batch,
                         summary,
@@ -270,36 +271,20 @@ fn recompressed(
 }
 
 /// Second phase: waits for the owners, at most as long as the client said.
-pub(crate) async fn finish(producing: Producing) -> ProduceResponse {
-    let Producing {
-        mut response,
-        slots,
-        waits,
-        wait_max,
-        permit,
-    } = producing;
-    let mut unanswered: Vec<bool> = vec![false; slots.len()];
-    for row in response
-        .responses
-        .iter()
-        .flat_map(|topic| &topic.partition_responses)
-        .enumerate()
-    {
-        unanswered[row.0] = row.1.error_code == ErrorCode::None.code();
-    }
-    let deadline = time::now() + wait_max;
-    for wait in waits {
+pub(crate) async fn finish(producing: &mut Producing) {
+    let deadline = time::now() + producing.wait_max;
+    for wait in &mut producing.waits {
         let left = deadline.saturating_duration_since(time::now());
         // A closed channel means that the owner is stopping: the outcome is not known.
         let Ok(Some(outcomes)) = time::timeout(left, wait).await else {
             continue;
         };
-        for Appended { slot, result } in outcomes {
-            unanswered[slot] = false;
-            let (t, p) = slots[slot];
-            let row = &mut response.responses[t].partition_responses[p];
+        for Appended { row, result } in outcomes {
+            let topic = &mut producing.response.responses[row.topic];
+            let row = &mut topic.partition_responses[row.partition];
             match result {
                 Ok(placed) => {
+                    row.error_code = ErrorCode::None.code();
                     row.base_offset = placed.base_offset.0;
                     row.log_append_time_ms = placed.log_append_time.0;
                     row.log_start_offset = placed.log_start.0;
@@ -308,12 +293,7 @@ pub(crate) async fn finish(producing: Producing) -> ProduceResponse {
             }
         }
     }
-    for (slot, _) in unanswered.iter().enumerate().filter(|(_, open)| **open) {
-        let (t, p) = slots[slot];
-        response.responses[t].partition_responses[p].error_code = ErrorCode::RequestTimedOut.code();
-    }
-    drop(permit);
-    response
+    producing.permit = None;
 }
 
 /// True when any batch was refused: with acks=0 the only way to say so is to close the connection.
