@@ -15,7 +15,7 @@ use crate::task;
 
 /// Polls of tasks between two looks at epoll and timers while tasks are ready all the time. tokio's
 /// own 61 would let a new request wait for 61 quanta of `sendfile`.
-const POLLS_PER_EVENT_CHECK: u32 = 8;
+const POLLS_PER_EVENT_CHECK: u32 = 16;
 /// Polls of tasks between two looks at what other threads have woken.
 const POLLS_PER_REMOTE_CHECK: u32 = 8;
 /// Longest thread name that Linux keeps, in bytes.

@@ -1,4 +1,5 @@
-//! Appending: what is queued while a write is in flight goes out together in the next.
+//! Appending: what is queued while a write is in flight goes out together in the next, and a small
+//! batch waits for those that the next look at the sockets brings.
 //!
 //! Each log has at most one writer task, started by the first append that finds none and ended when
 //! nothing is queued. It does one thing at a time (write, roll, cut back), so a roll never meets a
@@ -13,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, File};
 use thalweg_reactor::{task, time};
-use thalweg_types::limits::{APPEND_IOVECS_MAX, APPEND_WRITE_BYTES_MAX};
+use thalweg_types::limits::{APPEND_GATHER_BYTES_MAX, APPEND_IOVECS_MAX, APPEND_WRITE_BYTES_MAX};
 use thalweg_types::{Offset, TimestampMs};
 
 use crate::error::{AppendError, is_lack_of_room};
@@ -87,6 +88,10 @@ struct WriteJob {
 
 async fn drive(inner: Rc<Inner>) {
     loop {
+        if is_worth_gathering(&inner.state.borrow()) {
+            // Requests that the next look at the sockets brings go into the same write.
+            task::yield_now().await;
+        }
         let todo = next(&mut inner.state.borrow_mut(), &inner);
         match todo {
             Todo::Nothing => break,
@@ -100,6 +105,11 @@ async fn drive(inner: Rc<Inner>) {
         }
     }
     inner.idle.wake_all();
+}
+
+fn is_worth_gathering(state: &State) -> bool {
+    let first = state.pending.front();
+    first.is_some_and(|batch| batch.bytes.len() < APPEND_GATHER_BYTES_MAX)
 }
 
 fn next(state: &mut State, inner: &Inner) -> Todo {

@@ -42,6 +42,10 @@ pub const MAILBOX_MESSAGES_MAX: usize = 4_096;
 /// Bytes of one vectored write to a log. What does not fit goes in the next write.
 pub const APPEND_WRITE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Bytes of a batch from which on its write does not wait for others of the same turn: it is large
+/// enough to be worth a write of its own.
+pub const APPEND_GATHER_BYTES_MAX: usize = 32 * 1024;
+
 /// Bytes appended to the logs of one shard and not yet written. The memory of a request counts as free
 /// once it is answered, which a timeout or a client that went away does long before a stalled disk
 /// has taken its batches. When full, further batches are refused with a code that has clients retry.
