@@ -13,7 +13,9 @@ use thalweg_protocol::records::{
 };
 use thalweg_protocol::wire::{EncodeError, Encoder};
 use thalweg_reactor::fs;
-use thalweg_storage::{AppendBatch, Log, LogError, LogOptions, Opening, PartitionName, ReadError};
+use thalweg_storage::{
+    AppendBatch, Log, LogError, LogOptions, Opening, PartitionName, ReadError, Unwritten,
+};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, Uuid};
 
@@ -104,6 +106,10 @@ impl MetadataLog {
                 source,
             })?;
         let log = if exists {
+            let opening = Opening {
+                unwritten: Unwritten::LastBatch,
+                ..opening
+            };
             Log::open(dir, name, options, opening, sink).await?.0
         } else {
             Log::create(dir, name, METADATA_TOPIC_ID, options, sink).await?

@@ -12,7 +12,7 @@ use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partit
 use crate::error::LogError;
 use crate::meta_properties::MetaProperties;
 use crate::name::{DirKind, PartitionName, dir_kind};
-use crate::options::{Opening, Recovery};
+use crate::options::{Opening, Recovery, Unwritten};
 use crate::partition_files;
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
@@ -328,6 +328,7 @@ impl LogDir {
                 Recovery::AfterCrash { recovery_point }
             },
             log_start: self.log_starts.get(name).copied(),
+            unwritten: Unwritten::AnyBatch,
         }
     }
 

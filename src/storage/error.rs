@@ -41,6 +41,24 @@ pub enum LogError {
         /// What is wrong.
         reason: BadBatch,
     },
+    /// A batch is not what was written, though one behind it is and this log's appends wait for the
+    /// disk one by one. Nothing is changed.
+    #[error(
+        "{} is damaged at byte {position} (offset {offset}): {reason}, but the batch of offset {synced} \
+         behind it is whole, and was written only after everything before it was on the disk", path.display()
+    )]
+    DamagedBeforeSynced {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Byte at which the bad batch begins.
+        position: u64,
+        /// Offset that was expected there.
+        offset: Offset,
+        /// Base offset of the whole batch behind it.
+        synced: Offset,
+        /// What is wrong.
+        reason: BadBatch,
+    },
     /// A `.swap` file: another broker was stopped in the middle of a compaction of this log, which
     /// this release can not finish.
     #[error("{} is left from an unfinished compaction", path.display())]

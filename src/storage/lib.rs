@@ -69,7 +69,7 @@ pub use error::{AppendError, LogError, ReadError, may_pass};
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};
-pub use options::{LogOptions, Opening, Recovery};
+pub use options::{LogOptions, Opening, Recovery, Unwritten};
 pub use queued::QueuedBytes;
 pub use read::ReadPlan;
 pub use recovery::{RecoveryReport, TailCut};

@@ -84,6 +84,20 @@ pub struct Opening {
     /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
     /// of the log empties the log (ST-13).
     pub log_start: Option<Offset>,
+    /// What a crash can have left unwritten.
+    pub unwritten: Unwritten,
+}
+
+/// What a crash can leave unwritten of a log, above its recovery point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unwritten {
+    /// Anything: appends do not wait for the disk, and the kernel writes pages in any order. The first
+    /// bad batch is the torn end, whatever follows it.
+    #[default]
+    AnyBatch,
+    /// The last batch: each append was on the disk before the next one began. A bad batch with a valid
+    /// one behind it is damage, not a torn end (RP-59).
+    LastBatch,
 }
 
 impl From<Recovery> for Opening {
@@ -91,6 +105,7 @@ impl From<Recovery> for Opening {
         Opening {
             recovery,
             log_start: None,
+            unwritten: Unwritten::AnyBatch,
         }
     }
 }

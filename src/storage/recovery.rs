@@ -19,9 +19,9 @@ use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
 use crate::name::{index_path, log_path, snapshot_path, time_index_path, txn_index_path};
-use crate::options::{LogOptions, Opening, Recovery};
+use crate::options::{LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
-use crate::scan::{BadBatch, BatchScan, Check, Step};
+use crate::scan::{self, BadBatch, BatchScan, Check, Step};
 use crate::segment::{Segment, load_indexes};
 use crate::snapshots::useless;
 
@@ -99,7 +99,9 @@ pub(crate) async fn recover(
     if !work.segments.is_empty() {
         match opening.recovery {
             Recovery::AfterCleanStop => work.open_clean().await?,
-            Recovery::AfterCrash { recovery_point } => work.scan_from(recovery_point).await?,
+            Recovery::AfterCrash { recovery_point } => {
+                work.scan_from(recovery_point, opening.unwritten).await?;
+            }
         }
     }
     work.remove_leftovers(&listing).await?;
@@ -166,7 +168,11 @@ impl Work {
     }
 
     /// Checks every byte from the segment that holds `recovery_point` on, and cuts the torn tail.
-    async fn scan_from(&mut self, recovery_point: Offset) -> Result<(), LogError> {
+    async fn scan_from(
+        &mut self,
+        recovery_point: Offset,
+        unwritten: Unwritten,
+    ) -> Result<(), LogError> {
         self.recovery_point = Some(recovery_point);
         let first = self
             .segments
@@ -186,6 +192,19 @@ impl Work {
                 let path = segment.path();
                 if self.end < recovery_point {
                     return Err(damaged(path, position, self.end, recovery_point, reason));
+                }
+                if unwritten == Unwritten::LastBatch
+                    && let Some(synced) = self
+                        .synced_behind(&segment, &scanned.file, position)
+                        .await?
+                {
+                    return Err(LogError::DamagedBeforeSynced {
+                        path,
+                        position,
+                        offset: self.end,
+                        synced,
+                        reason,
+                    });
                 }
                 self.cut(&segment, &scanned.file, position, reason).await?;
                 self.remove_segments_after(index).await?;
@@ -236,6 +255,19 @@ impl Work {
             end: scan.next_offset(),
             epoch: scan.epoch(),
         })
+    }
+
+    /// Base offset of a batch that is whole, behind the bad one at `position`.
+    async fn synced_behind(
+        &self,
+        segment: &Segment,
+        file: &File,
+        position: u64,
+    ) -> Result<Option<Offset>, LogError> {
+        let range = position + 1..segment.size.get();
+        scan::find_batch(file, range, segment.base, self.end)
+            .await
+            .map_err(LogError::io("read", &segment.path()))
     }
 
     /// A later segment follows: this one is made durable, with its indexes, and leaves memory.

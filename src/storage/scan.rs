@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use bytes::BytesMut;
 use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchError, BatchHeader};
@@ -295,6 +296,40 @@ impl BatchScan {
         }
         Ok(())
     }
+}
+
+/// Base offset of the first whole batch that begins in `range`, wherever it does, with an offset of
+/// at least `at_least`. For files of modest size: every byte may be the first of a batch.
+pub(crate) async fn find_batch(
+    file: &File,
+    range: Range<u64>,
+    segment_base: Offset,
+    at_least: Offset,
+) -> io::Result<Option<Offset>> {
+    let mut at = range.start;
+    while at + BATCH_HEADER_BYTES as u64 <= range.end {
+        let chunk = fs::read_at(file, at, CHECKSUM_CHUNK_BYTES).await?;
+        let candidates = chunk.windows(BATCH_HEADER_BYTES).enumerate();
+        let looks_right = |window: &[u8]| BatchHeader::parse(window).is_ok();
+        for (skip, _) in candidates.filter(|(_, window)| looks_right(window)) {
+            let begin = at + skip as u64;
+            let mut scan = BatchScan::new(
+                file.clone(),
+                Check::Checksums,
+                segment_base,
+                begin,
+                range.end,
+            )
+            .after(at_least, LeaderEpoch::NONE);
+            if let Step::Batch(mark, _) = scan.next().await? {
+                return Ok(Some(mark.base_offset));
+            }
+        }
+        at += (chunk.len() as u64)
+            .saturating_sub(BATCH_HEADER_BYTES as u64 - 1)
+            .max(1);
+    }
+    Ok(None)
 }
 
 fn bad_header(error: BatchError, have: u64) -> BadBatch {

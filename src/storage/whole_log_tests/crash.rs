@@ -9,7 +9,7 @@ use super::{
     TestLog, copy_dir, edit, file, log_file, numbered, on_both_engines, on_plain_engine,
     small_segments,
 };
-use crate::{BadBatch, LogError, LogOptions, Opening, Recovery};
+use crate::{BadBatch, LogError, LogOptions, Opening, Recovery, Unwritten};
 
 const FROM_ZERO: Recovery = Recovery::AfterCrash {
     recovery_point: Offset(0),
@@ -310,8 +310,8 @@ fn st_13_a_log_that_ends_below_its_start_is_emptied() {
     on_both_engines(|dir| async move {
         crashed(&dir, small_segments(), 20).await;
         let opening = Opening {
-            recovery: FROM_ZERO,
             log_start: Some(Offset(500)),
+            ..Opening::from(FROM_ZERO)
         };
         let (test, report) = TestLog::open(&dir, small_segments(), opening)
             .await
@@ -326,8 +326,8 @@ fn st_13_a_log_that_ends_below_its_start_is_emptied() {
         drop(test);
         // A start inside of the log only hides what is below.
         let opening = Opening {
-            recovery: FROM_ZERO,
             log_start: Some(Offset(502)),
+            ..Opening::from(FROM_ZERO)
         };
         let (test, report) = TestLog::open(&dir, small_segments(), opening)
             .await
@@ -488,6 +488,46 @@ fn st_1_no_bytes_make_recovery_panic() {
                 .await
                 .expect("a plan");
             assert!(plan.next_offset <= end);
+        }
+    });
+}
+
+#[test]
+fn rp_59_a_bad_batch_between_good_ones_is_damage_where_every_append_was_synced() {
+    on_both_engines(|dir| async move {
+        crashed(&dir, LogOptions::default(), 20).await;
+        let path = log_file(&dir, 0);
+        let whole = expected(20);
+        assert_eq!(std::fs::read(&path).expect("read"), whole);
+        let (middle, last) = (expected(10).len(), expected(19).len());
+        let opening = Opening {
+            unwritten: Unwritten::LastBatch,
+            ..Opening::from(FROM_ZERO)
+        };
+        // Body, length field and magic byte of a batch in the middle; the batch behind it is found
+        // whether or not the way to it is.
+        for byte in [70, 8, 16] {
+            let mut flipped = whole.clone();
+            flipped[middle + byte] ^= 0x41;
+            std::fs::write(&path, &flipped).expect("written");
+            let refused = TestLog::open(&dir, LogOptions::default(), opening)
+                .await
+                .map(|_| ());
+            assert!(
+                matches!(refused, Err(LogError::DamagedBeforeSynced { .. })),
+                "byte {byte}: {refused:?}"
+            );
+            assert_eq!(std::fs::read(&path).expect("read"), flipped, "untouched");
+        }
+        // The last batch may be torn: nobody was told of it.
+        for cut in [last + 1, last + 30, whole.len() - 1] {
+            std::fs::write(&path, &whole[..cut]).expect("written");
+            let (test, report) = TestLog::open(&dir, LogOptions::default(), opening)
+                .await
+                .expect("opened");
+            assert!(report.cut.is_some());
+            drop(test);
+            assert_eq!(std::fs::read(&path).expect("read"), whole[..last]);
         }
     });
 }

@@ -44,8 +44,8 @@ fn rp_98_lookups_agree_with_a_full_scan() {
             test.log.close().await.expect("closed");
             for start in [0, 1, records.len() as i64 / 2, records.len() as i64 - 1] {
                 let opening = Opening {
-                    recovery: Recovery::AfterCleanStop,
                     log_start: Some(Offset(start)),
+                    ..Opening::from(Recovery::AfterCleanStop)
                 };
                 let opened = TestLog::open(&dir, small_segments(), opening).await;
                 let (test, _) = opened.expect("opened");
