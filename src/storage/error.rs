@@ -95,6 +95,7 @@ impl LogError {
         match self {
             LogError::Io { source, .. } => may_pass(source),
             LogError::DamagedBelowRecoveryPoint { .. }
+            | LogError::DamagedBeforeSynced { .. }
             | LogError::UnfinishedCompaction { .. }
             | LogError::Offline { .. }
             | LogError::Closed => false,
