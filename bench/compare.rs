@@ -19,7 +19,7 @@ use crate::load::{self, LoadOptions, Part};
 use crate::process::{BrokerOptions, Server};
 use crate::report::{RunReport, Spread};
 use crate::stage::{self, settle};
-use crate::workload::{Consume, Produce, Workload};
+use crate::workload::{Consume, Produce, Reader, Workload};
 
 const TOPIC: &str = "bench";
 /// What is compared when nothing else is said; `start` is start and memory.
@@ -54,6 +54,9 @@ pub struct CompareOptions {
     /// Megabytes of batches that are read in a consume workload, instead of its own number
     #[arg(long)]
     pub fill_mb: Option<usize>,
+    /// What becomes of the records that are read, instead of what the workload says
+    #[arg(long, value_enum)]
+    pub reader: Option<Reader>,
     /// Further broker properties
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub properties: Vec<String>,
@@ -339,11 +342,15 @@ impl Compare {
     fn consume(&mut self, workload: &Workload, how: &Consume) -> Result<()> {
         let mut cluster = self.fresh_topic(workload)?;
         let floor = self.floor(workload, EngineChoice::Inline)?;
-        let fill_mb = self.options.fill_mb.unwrap_or(how.fill_mb);
+        let how = &Consume {
+            fill_mb: self.options.fill_mb.unwrap_or(how.fill_mb),
+            reader: self.options.reader.unwrap_or(how.reader),
+            ..how.clone()
+        };
         let addresses = [self.broker.address.to_string(), floor.address.to_string()];
         let mut batches = 0;
         for address in &addresses {
-            batches = stage::fill(workload, TOPIC, address, fill_mb)?;
+            batches = stage::fill(workload, TOPIC, address, how.fill_mb)?;
         }
         let job = stage::fetch_job(workload, how, TOPIC, batches, &addresses)?;
         let part = stage::consume_part(how, Box::new(job));
