@@ -5,15 +5,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_client::Position;
+use thalweg_types::Uuid;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  the operation failed, or `inspect` found damage
-  2  the command line is wrong; nothing was tried
+  2  the command line or the configuration is wrong; nothing was tried
   3  no broker could be reached
   4  the topic, partition or file does not exist
-  5  the topic exists already";
+  5  the topic exists already, or the directory is formatted already";
 
 /// A Kafka-compatible log broker, and the tools to work with it.
 #[derive(Parser, Debug)]
@@ -29,6 +30,8 @@ pub struct Arguments {
 pub enum Command {
     /// Run a broker until SIGTERM or SIGINT
     Serve(ServeArgs),
+    /// Give an empty data directory its identity, for a broker that is started with --config
+    Format(FormatArgs),
     /// Create, list, describe, alter and delete topics
     Topic(TopicArgs),
     /// Show and change settings of topics and brokers
@@ -360,13 +363,46 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
+/// Where the settings of a broker come from.
+#[derive(Args, Debug, Clone)]
+pub struct SettingsArgs {
+    /// File of properties, in the syntax of Kafka's server.properties and with its names
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Directory of the logs, wins over log.dirs [default: data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Set a property by its Kafka name, wins over the file; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_property)]
+    pub properties: Vec<Property>,
+}
+
+/// Flags of `thalweg format`, named as those of Kafka's StorageTool.
+#[derive(Args, Debug, Clone)]
+pub struct FormatArgs {
+    /// Where the settings come from.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Id of the cluster [default: thalweg.cluster.id, else random]
+    #[arg(long, short = 't', value_name = "ID", value_parser = parse_cluster_id)]
+    pub cluster_id: Option<String>,
+    /// Succeed when the directory is formatted already, and leave it as it is
+    #[arg(long, short = 'g')]
+    pub ignore_formatted: bool,
+    /// Taken for the sake of Kafka's scripts: this broker always is its own controller
+    #[arg(long, short)]
+    pub standalone: bool,
+}
+
 /// Flags of `thalweg serve`.
 #[derive(Args, Debug, Clone)]
 pub struct ServeArgs {
-    /// Directory of the logs (Kafka's `log.dirs`); formatted when it is empty [default: data]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Address to listen on [default: 127.0.0.1:9092]
+    /// Where the settings come from.
+    ///
+    /// Without a file, an empty directory is formatted; with one, only `thalweg format` does so.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Address to listen on, wins over listeners [default: 127.0.0.1:9092]
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
     /// Number of shards (threads that own partitions) [default: one per allowed core]
@@ -375,9 +411,6 @@ pub struct ServeArgs {
     /// Cores the shards are pinned to, for example 0,2-5 [default: those the process may use]
     #[arg(long, value_name = "LIST", value_parser = parse_cores)]
     pub cores: Option<CoreList>,
-    /// Set a broker property by its Kafka name; may be repeated
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_property)]
-    pub properties: Vec<Property>,
     /// Least severe level that is logged, or a filter such as `info,thalweg_storage=debug`
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
@@ -480,6 +513,12 @@ fn parse_position(text: &str) -> Result<Position, String> {
         (_, Some(ms)) => number(ms).map(Position::Timestamp),
         (offset, None) => number(offset).map(Position::Offset),
     }
+}
+
+fn parse_cluster_id(text: &str) -> Result<String, String> {
+    text.parse::<Uuid>()
+        .map(|_| text.to_owned())
+        .map_err(|_| format!("`{text}` is not 22 characters of base64, as cluster ids are"))
 }
 
 fn parse_metrics_listen(text: &str) -> Result<MetricsListen, String> {

@@ -16,13 +16,13 @@ pub enum Exit {
     Ok = 0,
     /// The operation failed, or `inspect` found damage.
     Failed = 1,
-    /// The command line is wrong; nothing was tried.
+    /// The command line or the configuration is wrong; nothing was tried.
     Usage = 2,
     /// No broker could be reached at the given address.
     Unreachable = 3,
     /// The thing asked for (a topic, a partition, a file) does not exist.
     NotFound = 4,
-    /// The thing to create exists already.
+    /// The thing to create exists already, or the directory to format has its identity.
     AlreadyExists = 5,
 }
 
@@ -47,8 +47,23 @@ impl Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Failure::new(Exit::Failed, format!("{error:#}"))
+        Failure::new(Exit::Failed, told_once(&error))
     }
+}
+
+/// The error and its causes, without those that the text before them repeats.
+fn told_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
 }
 
 impl From<ClientError> for Failure {
@@ -110,5 +125,25 @@ pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
             }
             ExitCode::from(failure.exit as u8)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::anyhow;
+
+    use super::told_once;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = io::Error::other("no space");
+        let error = anyhow!(cause)
+            .context("writing /x: no space")
+            .context("closing");
+        assert_eq!(told_once(&error), "closing: writing /x: no space");
+        let error = anyhow!("bad name").context("--listen x");
+        assert_eq!(told_once(&error), "--listen x: bad name");
     }
 }

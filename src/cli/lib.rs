@@ -1,7 +1,7 @@
 //! Subcommands of the `thalweg` binary.
 //!
 //! This room owns the command line: arguments, what is printed, exit codes. `serve` starts the
-//! broker, `inspect` reads files through `thalweg_storage::inspect`, everything else goes through
+//! broker, `format` prepares its directory, `inspect` reads files through `thalweg_storage::inspect`, everything else goes through
 //! `thalweg_client`. It refuses to know wire formats and broker internals.
 //!
 //! Start reading at [`args`]; each subcommand has the file of its name. Results go to stdout,
@@ -12,11 +12,13 @@ pub mod args;
 mod config;
 mod consume;
 mod exit;
+mod format;
 mod inspect;
 mod output;
 mod produce;
 mod progress;
 pub mod serve;
+mod settings;
 mod topic;
 
 use std::process::ExitCode;
@@ -34,7 +36,8 @@ pub fn main() -> ExitCode {
         Err(error) => return exit::usage(&error),
     };
     let outcome = match arguments.command {
-        Command::Serve(args) => serve::run(args).map_err(Failure::from),
+        Command::Serve(args) => serve::run(args),
+        Command::Format(args) => format::run(args),
         Command::Config(args) => config::run(args.command),
         Command::Topic(args) => topic::run(args.command),
         Command::Produce(args) => produce::run(&args),

@@ -9,23 +9,20 @@ mod shards;
 mod signals;
 
 use anyhow::Context;
-use thalweg_config::BrokerConfig;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, process};
 
 use crate::args::ServeArgs;
+use crate::exit::{Exit, Failure};
+use crate::settings;
+pub(crate) use directory::draw_id;
 
 /// Runs the broker until a termination signal.
 ///
 /// # Errors
-/// When the broker can not start, or ends by a failure.
-pub fn run(args: ServeArgs) -> anyhow::Result<()> {
-    logging::start(&args)?;
-    let settings: Vec<String> = args
-        .properties
-        .iter()
-        .map(|p| format!("{}={}", p.key, p.value))
-        .collect();
-    let loaded = BrokerConfig::from_settings(settings.iter().map(String::as_str))?;
+/// When the command line or the settings are wrong, the broker can not start, or ends by a failure.
+pub fn run(args: ServeArgs) -> Result<(), Failure> {
+    logging::start(&args).map_err(|error| Failure::new(Exit::Usage, format!("{error:#}")))?;
+    let loaded = settings::load(&args.settings, args.listen.as_deref())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -39,7 +36,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<()> {
         ..RuntimeOptions::default()
     })
     .context("the control thread has no runtime")?;
-    runtime.block_on(assemble::run(args, loaded.config))
+    Ok(runtime.block_on(assemble::run(args, loaded.config))?)
 }
 
 /// Ends the process for a reason that leaves nothing to serve with. The one way to do so.

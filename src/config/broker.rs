@@ -6,8 +6,9 @@ use thalweg_types::BrokerId;
 
 use crate::error::{ConfigError, ConfigErrors, ConfigWarning};
 use crate::property::{self, Property, Scope, properties};
+use crate::settings::{LoadedBrokerConfig, Settings};
 use crate::topic::ConfigSource;
-use crate::value::{Endpoint, Value, host_limit};
+use crate::value::{Value, host_limit};
 
 /// How files are written (`thalweg.engine`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,15 +40,6 @@ pub struct BrokerConfig {
     effective: BTreeMap<&'static str, Value>,
 }
 
-/// The outcome of [`BrokerConfig::from_settings`].
-#[derive(Clone, PartialEq, Debug)]
-pub struct LoadedBrokerConfig {
-    /// The settings.
-    pub config: BrokerConfig,
-    /// Settings that were taken but change nothing; one line each for the log.
-    pub warnings: Vec<ConfigWarning>,
-}
-
 impl Default for BrokerConfig {
     fn default() -> Self {
         let effective = properties(Scope::Broker)
@@ -67,49 +59,24 @@ impl BrokerConfig {
     /// Reads `key=value` settings, as given by `--set`. A later setting of a key wins.
     ///
     /// # Errors
-    /// All that is wrong, not only the first: unknown keys with the nearest known one, values with
-    /// what is allowed.
+    /// As [`Settings::load`].
     pub fn from_settings<'a>(
         settings: impl IntoIterator<Item = &'a str>,
     ) -> Result<LoadedBrokerConfig, ConfigErrors> {
-        let mut config = BrokerConfig::default();
-        let mut errors = Vec::new();
-        for setting in settings {
-            if let Err(error) = config.apply(setting) {
-                errors.push(error);
-            }
-        }
-        errors.extend(config.crossed_lags());
-        if !errors.is_empty() {
-            return Err(ConfigErrors(errors));
-        }
-        let warnings = config
-            .set
-            .keys()
-            .filter_map(|key| property::find(Scope::Broker, key))
-            .filter_map(ConfigWarning::of)
-            .collect();
-        Ok(LoadedBrokerConfig { config, warnings })
+        let mut given = Settings::new();
+        settings
+            .into_iter()
+            .for_each(|setting| given.add_setting(setting));
+        given.load()
     }
 
-    fn apply(&mut self, setting: &str) -> Result<(), ConfigError> {
-        let (key, text) = setting
-            .split_once('=')
-            .ok_or_else(|| ConfigError::NotASetting {
-                setting: setting.to_string(),
-            })?;
-        let key = key.trim();
-        let Some(property) = property::find(Scope::Broker, key) else {
-            return Err(ConfigError::UnknownKey {
-                scope: Scope::Broker,
-                key: key.to_string(),
-                nearest: property::nearest(Scope::Broker, key),
-            });
-        };
-        let value = parse(property, text)?;
-        self.effective.insert(property.name, value.clone());
-        self.set.insert(property.name, value);
-        Ok(())
+    /// The defaults under `set`.
+    pub(crate) fn of_start(set: Layer) -> BrokerConfig {
+        let mut config = BrokerConfig::default();
+        let values = set.iter().map(|(name, value)| (*name, value.clone()));
+        config.effective.extend(values);
+        config.set = set;
+        config
     }
 
     /// The value that was set for `key` at start; `None` when it was left at its default.
@@ -181,7 +148,7 @@ impl BrokerConfig {
         }
     }
 
-    fn crossed_lags(&self) -> Option<ConfigError> {
+    pub(crate) fn crossed_lags(&self) -> Option<ConfigError> {
         let lags = (
             "log.cleaner.min.compaction.lag.ms",
             "log.cleaner.max.compaction.lag.ms",
@@ -214,16 +181,9 @@ impl BrokerConfig {
         i32::try_from(self.long(key)).expect("the registry bounds this property to 32 bits")
     }
 
-    fn text(&self, key: &str) -> Option<&str> {
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
         match self.value(key) {
             Some(Value::Text(text)) if !text.is_empty() => Some(text),
-            _other => None,
-        }
-    }
-
-    fn first_endpoint(&self, key: &str) -> Option<Endpoint> {
-        match self.value(key) {
-            Some(Value::List(items)) => items.first().and_then(|item| Endpoint::parse(item)),
             _other => None,
         }
     }
@@ -240,26 +200,16 @@ impl BrokerConfig {
         self.text("broker.rack")
     }
 
-    /// The first of `listeners`.
+    /// The first of `log.dirs`, else of `log.dir`, which has a default.
     #[must_use]
-    pub fn listener(&self) -> Option<Endpoint> {
-        self.first_endpoint("listeners")
-    }
-
-    /// The first of `advertised.listeners`.
-    #[must_use]
-    pub fn advertised_listener(&self) -> Option<Endpoint> {
-        self.first_endpoint("advertised.listeners")
-    }
-
-    /// The first of `log.dirs`, else `log.dir`.
-    #[must_use]
-    pub fn log_dir(&self) -> Option<&str> {
+    pub fn log_dir(&self) -> &str {
         let first = |key| match self.value(key) {
             Some(Value::List(items)) => items.first().map(String::as_str),
             _other => None,
         };
-        first("log.dirs").or_else(|| first("log.dir"))
+        first("log.dirs")
+            .or_else(|| first("log.dir"))
+            .unwrap_or(".")
     }
 
     /// `thalweg.cluster.id`.
@@ -431,7 +381,7 @@ impl BrokerConfig {
     }
 }
 
-fn parse(property: &Property, text: &str) -> Result<Value, ConfigError> {
+pub(crate) fn parse(property: &Property, text: &str) -> Result<Value, ConfigError> {
     property
         .kind
         .parse(text)
@@ -484,11 +434,11 @@ mod tests {
         assert_eq!(c.request_progress_timeout_ms(), 30_000);
         assert_eq!(c.response_write_timeout_ms(), 60_000);
         assert_eq!((c.engine(), c.ring_entries()), (Engine::Auto, 256));
-        assert_eq!(
-            (c.broker_rack(), c.cluster_id(), c.log_dir()),
-            (None, None, None)
-        );
-        assert_eq!((c.listener(), c.advertised_listener()), (None, None));
+        assert_eq!((c.broker_rack(), c.cluster_id()), (None, None));
+        assert_eq!(c.log_dir(), "data");
+        let listener = c.client_listener().to_string();
+        assert_eq!(listener, "PLAINTEXT://127.0.0.1:9092");
+        assert_eq!(c.advertised_listener(), None);
     }
 
     #[test]
@@ -528,11 +478,11 @@ mod tests {
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [
-                "Unknown broker config name: num.partition (did you mean num.partitions?)",
-                "'node.id' is not a setting: write key=value",
-                "Invalid value 0 for configuration num.partitions: it must be a whole number of \
+                "--set: 'node.id' is not a setting: write key=value",
+                "--set: Unknown broker config name: num.partition (did you mean num.partitions?)",
+                "--set: Invalid value 0 for configuration num.partitions: it must be a whole number of \
                  at least 1 (int)",
-                "Unknown broker config name: retention.ms (did you mean log.retention.ms?)",
+                "--set: Unknown broker config name: retention.ms (did you mean log.retention.ms?)",
             ]
         );
     }
@@ -543,12 +493,12 @@ mod tests {
         let keys: Vec<_> = loaded
             .warnings
             .iter()
-            .map(|w| match w {
+            .map(|w| match &w.what {
                 ConfigWarning::NotYet { key } | ConfigWarning::NoMeaning { key, .. } => *key,
-                ConfigWarning::LeftOut(_) => "left out",
+                other => panic!("{other}"),
             })
             .collect();
-        assert_eq!(keys, ["log.cleanup.policy", "num.io.threads"]);
+        assert_eq!(keys, ["num.io.threads", "log.cleanup.policy"]);
     }
 
     #[test]

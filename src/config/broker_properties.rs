@@ -15,9 +15,17 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     Property::broker_unset(
         "advertised.listeners",
         Kind::List(Items::Endpoints),
-        "Address that clients are told to connect to, when it is not the one listened on.",
+        "Address that clients are told to connect to, when it is not the one listened on. Each name \
+         must be one of `listeners`.",
     )
     .active(),
+    Property::broker(
+        "authorizer.class.name",
+        Kind::Text,
+        "",
+        "Kafka's class that decides who may do what. Access control does not exist in this \
+         version: a name is refused.",
+    ),
     Property::broker(
         "auto.create.topics.enable",
         Kind::Bool,
@@ -32,6 +40,12 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Kafka's thread pool for background work. Here background work has its own few threads.",
     )
     .no_meaning(),
+    Property::broker_unset(
+        "broker.id",
+        NATURAL_INT,
+        "Older name of `node.id`.",
+    )
+    .active(),
     Property::broker_unset(
         "broker.rack",
         Kind::Text,
@@ -71,6 +85,25 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         ANY_LONG,
         "600000",
         "A connection without a request for that long is closed; below 0 none is.",
+    )
+    .active(),
+    Property::broker_unset(
+        "controller.listener.names",
+        Kind::List(Items::Any),
+        "Names of listeners for the controller quorum. This broker is its own controller and does \
+         not bind them.",
+    )
+    .active(),
+    Property::broker_unset(
+        "controller.quorum.bootstrap.servers",
+        Kind::List(Items::Any),
+        "Where controllers are found. This broker is the only one: more than one address is refused.",
+    )
+    .active(),
+    Property::broker_unset(
+        "controller.quorum.voters",
+        Kind::List(Items::Any),
+        "The controllers, each as `id@host:port`. This broker is the only one: others are refused.",
     )
     .active(),
     Property::broker(
@@ -124,9 +157,25 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker_unset(
+        "inter.broker.listener.name",
+        Kind::Text,
+        "Listener that brokers reach each other by. It must be the one for clients.",
+    ),
+    Property::broker(
+        "listener.security.protocol.map",
+        Kind::Text,
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "Security protocol of each listener, by its name. A listener for clients must be PLAINTEXT \
+         in this version.",
+    )
+    .active(),
+    Property::broker(
         "listeners",
         Kind::List(Items::Endpoints),
-        "Address to listen on; the flag `--listen` wins over it.",
+        "PLAINTEXT://127.0.0.1:9092",
+        "Address to listen on; the flag `--listen` wins over it. One for clients in this version; an \
+         empty host is every address (and needs `advertised.listeners`). Kafka's default is \
+         `PLAINTEXT://:9092`.",
     )
     .active(),
     Property::broker(
@@ -165,16 +214,18 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "delete",
         "Default of the topic property `cleanup.policy`.",
     ),
-    Property::broker_unset(
+    Property::broker(
         "log.dir",
         Kind::List(Items::Any),
-        "Directory of the data when `log.dirs` is not set.",
+        "data",
+        "Directory of the data when `log.dirs` is not set. Kafka's default is `/tmp/kafka-logs`.",
     )
     .active(),
     Property::broker_unset(
         "log.dirs",
         Kind::List(Items::Any),
-        "Directory of the data; the flag `--data-dir` wins over it. Only one so far.",
+        "Directory of the data; the flag `--data-dir` wins over it. Only one is used in this \
+         version: several are refused.",
     )
     .active(),
     Property::broker(
@@ -371,6 +422,13 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Default of the topic property `max.message.bytes`.",
     )
     .active(),
+    Property::broker_unset(
+        "metadata.log.dir",
+        Kind::Text,
+        "Directory of the metadata log. Only that of the logs, which is its default, is taken in \
+         this version.",
+    )
+    .active(),
     Property::broker(
         "min.insync.replicas",
         POSITIVE_INT,
@@ -454,6 +512,12 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         POSITIVE_INT,
         "104857600",
         "Segment size of `__consumer_offsets` when the broker creates it.",
+    )
+    .active(),
+    Property::broker_unset(
+        "process.roles",
+        Kind::List(Items::OneOf(&["broker", "controller"])),
+        "What this process is. It always is both, and one alone is refused.",
     )
     .active(),
     Property::broker(

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::kafka_keys::{KAFKA_KEYS, KafkaKeys};
 use crate::property::{Property, Scope, Status, Visibility, properties};
 
 const HEAD: &str = "\
@@ -10,7 +11,8 @@ const HEAD: &str = "\
 <!-- Written from the registry in `src/config` by its test; do not edit. After a change there:
      UPDATE_DOCS=1 cargo test -p thalweg-config -->
 
-Broker properties are set by `--set key=value`. Topic properties are set when a topic is created
+Broker properties are set in a file, `thalweg serve --config FILE`, with the syntax and names of Kafka's
+`server.properties`, and by `--set key=value`, which wins over the file. Topic properties are set when a topic is created
 and take their default from the broker property named beside them. Names and defaults are those of
 Kafka 4.3; those that begin with `thalweg.` are our own.
 
@@ -18,6 +20,16 @@ Kafka 4.3; those that begin with `thalweg.` are our own.
 **none** = accepted so that existing configurations load. **live** = a running broker takes a new
 value by IncrementalAlterConfigs (Kafka's `ConfigCommand`), for itself or for all brokers; topic
 properties always can be changed so.
+
+A name that looks like a slip of a known one is an error, and so is a value that is not allowed; the
+messages give file and line. Every other name that is not known here is left out with a warning.
+";
+
+const OTHERS: &str = "
+## Other properties of Kafka
+
+They are accepted, so that existing files load, and each gives one warning at start. Their values are
+not looked at.
 ";
 
 /// The text of `docs/config.md`.
@@ -42,7 +54,35 @@ pub fn render_markdown() -> String {
     for property in listed(Scope::Broker) {
         line(&mut out, property, None);
     }
+    out.push_str(OTHERS);
+    for keys in KAFKA_KEYS {
+        others(&mut out, keys);
+    }
     out
+}
+
+fn others(out: &mut String, keys: &KafkaKeys) {
+    let effect = effect(keys.status);
+    let quoted = |name: &str| format!("`{name}`");
+    let names = keys.names.iter().map(|name| quoted(name));
+    let families = keys.prefixes.iter().map(|p| quoted(&format!("{p}*")));
+    let names: Vec<String> = names.chain(families).collect();
+    // Writing to a String can not fail.
+    let _ = writeln!(
+        out,
+        "\n**{}** ({effect}). {}\n\n{}",
+        keys.title,
+        keys.why,
+        names.join(", ")
+    );
+}
+
+fn effect(status: Status) -> &'static str {
+    match status {
+        Status::Active => "yes",
+        Status::NotYet => "not yet",
+        Status::NoMeaning => "none",
+    }
 }
 
 fn listed(scope: Scope) -> impl Iterator<Item = &'static Property> {
@@ -57,11 +97,7 @@ fn line(out: &mut String, property: &Property, broker_default: Option<&str>) {
         Some("") => "empty".to_string(),
         Some(text) => format!("`{text}`"),
     };
-    let effect = match property.status {
-        Status::Active => "yes",
-        Status::NotYet => "not yet",
-        Status::NoMeaning => "none",
-    };
+    let effect = effect(property.status);
     let live = if property.is_dynamic() { ", live" } else { "" };
     let synonyms = broker_default.map_or_else(String::new, |names| format!(" {names} |"));
     // Writing to a String can not fail.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::property::{Property, Scope, Status};
+use crate::settings::Placed;
 
 /// Characters of a key or value that a message repeats.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -48,14 +49,47 @@ pub enum ConfigError {
         /// What was given.
         key: String,
     },
+    /// A `\u` in a property file that four hexadecimal digits do not follow, or half of a pair.
+    #[error("\\u must be followed by four hexadecimal digits")]
+    BadEscape,
+    /// `--listen` with something else than an address.
+    #[error("'{}' is no address: use HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092", shown(.address))]
+    NotAnAddress {
+        /// What was given.
+        address: String,
+    },
+    /// A value of the right form that this broker can not honour, or not beside another.
+    #[error("{key}: {reason}")]
+    Unusable {
+        /// The property.
+        key: &'static str,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// Two settings that do not go together, or one that this broker can not honour.
     #[error("{0}")]
     Conflict(String),
 }
 
-/// Everything that is wrong with a list of settings, in the order given. Never empty.
+impl ConfigError {
+    /// The property that it is about, where that is one of the registry.
+    pub(crate) fn key(&self) -> Option<&'static str> {
+        match self {
+            ConfigError::BadValue { key, .. } | ConfigError::Unusable { key, .. } => Some(key),
+            ConfigError::NotASetting { .. }
+            | ConfigError::UnknownKey { .. }
+            | ConfigError::NullValue { .. }
+            | ConfigError::NotDynamic { .. }
+            | ConfigError::BadEscape
+            | ConfigError::NotAnAddress { .. }
+            | ConfigError::Conflict(_) => None,
+        }
+    }
+}
+
+/// Everything that is wrong with the settings of a start, one line each. Never empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConfigErrors(pub Vec<ConfigError>);
+pub struct ConfigErrors(pub Vec<Placed<ConfigError>>);
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,6 +118,27 @@ pub enum ConfigWarning {
         /// Its documentation, which says why.
         doc: &'static str,
     },
+    /// A property of Kafka that is not in the registry.
+    OtherOfKafka {
+        /// Its name.
+        key: String,
+        /// Why it has no effect.
+        why: &'static str,
+    },
+    /// A property of nobody we know.
+    Foreign {
+        /// Its name.
+        key: String,
+    },
+    /// A file sets it again later.
+    Repeated {
+        /// Its name.
+        key: String,
+        /// Where the setting is that counts.
+        winner: String,
+    },
+    /// A listener of `controller.listener.names`, which nobody needs to reach.
+    ControllerListener(String),
     /// A stored topic setting was left out.
     LeftOut(ConfigError),
 }
@@ -110,6 +165,21 @@ impl fmt::Display for ConfigWarning {
                 write!(f, "{key} is accepted but has no effect in this version")
             }
             ConfigWarning::NoMeaning { key, doc } => write!(f, "{key} has no effect: {doc}"),
+            ConfigWarning::OtherOfKafka { key, why } => {
+                write!(f, "{} has no effect: {why}", shown(key))
+            }
+            ConfigWarning::Foreign { key } => write!(
+                f,
+                "{} is not a property of this broker or of Kafka: it is left out",
+                shown(key)
+            ),
+            ConfigWarning::Repeated { key, winner } => {
+                write!(f, "{} is set again at {winner}, which counts", shown(key))
+            }
+            ConfigWarning::ControllerListener(endpoint) => write!(
+                f,
+                "{endpoint} is not bound: this broker is its own controller"
+            ),
             ConfigWarning::LeftOut(error) => write!(f, "a stored setting is left out: {error}"),
         }
     }

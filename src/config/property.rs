@@ -1,6 +1,7 @@
 //! The registry of properties: what each is called, takes and means.
 
 use crate::broker_properties::BROKER_PROPERTIES;
+use crate::kafka_keys::KAFKA_KEYS;
 use crate::topic_properties::TOPIC_PROPERTIES;
 use crate::value::Kind;
 
@@ -192,14 +193,32 @@ pub fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
     {
         return Some(synonym.name);
     }
-    let limit = (name.len() / 4).max(2);
-    properties(scope)
-        .iter()
+    let name = as_written_in_files(name);
+    let limit = (name.len() / LENGTH_PER_SLIP).clamp(1, SLIPS_MAX);
+    let registry = properties(scope).iter();
+    let registry = registry
         .filter(|property| property.visibility == Visibility::Public)
-        .map(|property| (edit_distance(name, property.name, limit), property.name))
+        .map(|property| property.name);
+    let others = match scope {
+        Scope::Topic => &[],
+        Scope::Broker => KAFKA_KEYS,
+    };
+    registry
+        .chain(others.iter().flat_map(|keys| keys.names).copied())
+        .map(|known| (edit_distance(&name, known, limit), known))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
+}
+
+/// A name is taken for a slip of a known one up to so many wrong letters: one per so much length, so
+/// that a name of somebody else's is not.
+const LENGTH_PER_SLIP: usize = 4;
+const SLIPS_MAX: usize = 3;
+
+/// `LOG_DIRS` and `log-dirs` are near `log.dirs`.
+fn as_written_in_files(name: &str) -> String {
+    name.to_ascii_lowercase().replace(['_', '-'], ".")
 }
 
 /// Levenshtein distance in bytes; above `limit` any larger number may come back.
@@ -285,7 +304,19 @@ mod tests {
             nearest(Scope::Broker, "retention.ms"),
             Some("log.retention.ms")
         );
-        assert_eq!(nearest(Scope::Broker, "colour.of.the.sky"), None);
+        assert_eq!(nearest(Scope::Broker, "LOG_DIRS"), Some("log.dirs"));
+        assert_eq!(
+            nearest(Scope::Broker, "ssl.keystor.location"),
+            Some("ssl.keystore.location")
+        );
+        for foreign in [
+            "colour.of.the.sky",
+            "confluent.metrics.reporter.bootstrap.servers",
+            "my.reporter.topic",
+            "port",
+        ] {
+            assert_eq!(nearest(Scope::Broker, foreign), None, "{foreign}");
+        }
         assert_eq!(nearest(Scope::Topic, ""), None);
     }
 

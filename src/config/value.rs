@@ -52,7 +52,7 @@ pub enum Items {
     ReplicaPairs,
     /// `host:number` pairs.
     HostLimits,
-    /// `PROTOCOL://host:port`, as in `listeners`.
+    /// `NAME://host:port`, as in `listeners`.
     Endpoints,
 }
 
@@ -160,7 +160,7 @@ impl Kind {
                 "a comma-separated list of [host or address]:[number]".to_string()
             }
             Kind::List(Items::Endpoints) => {
-                "a comma-separated list of PLAINTEXT://host:port".to_string()
+                "a comma-separated list of NAME://host:port".to_string()
             }
         }
     }
@@ -271,7 +271,7 @@ fn is_replica_pair(item: &str) -> bool {
 /// One entry of `listeners` or `advertised.listeners`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint {
-    /// Name of the listener; only `PLAINTEXT` so far.
+    /// Name of the listener, in upper case.
     pub name: String,
     /// Host name or address; empty means every address of the machine. An IPv6 address has no
     /// brackets here.
@@ -281,7 +281,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads `PLAINTEXT://host:port`; `None` when the text is anything else.
+    /// Reads `NAME://host:port`; `None` when the text is anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Endpoint> {
         let (name, address) = text.split_once("://")?;
@@ -295,11 +295,30 @@ impl Endpoint {
         let printable = host
             .bytes()
             .all(|b| b.is_ascii_graphic() && b != b'/' && b != b',');
-        (name == "PLAINTEXT" && printable).then(|| Endpoint {
-            name: name.to_string(),
+        let in_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+        let named = !name.is_empty() && name.bytes().all(in_name);
+        (named && printable).then(|| Endpoint {
+            name: name.to_ascii_uppercase(),
             host: host.to_string(),
             port,
         })
+    }
+
+    /// Whether the host stands for every address of the machine.
+    #[must_use]
+    pub fn is_every_address(&self) -> bool {
+        let address = self.host.parse::<std::net::IpAddr>();
+        self.host.is_empty() || address.is_ok_and(|address| address.is_unspecified())
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Endpoint { name, host, port } = self;
+        match host.contains(':') {
+            true => write!(f, "{name}://[{host}]:{port}"),
+            false => write!(f, "{name}://{host}:{port}"),
+        }
     }
 }
 
@@ -383,7 +402,8 @@ mod tests {
         for bad in [
             "",
             "host:9092",
-            "SSL://h:1",
+            "://h:1",
+            "A B://h:1",
             "PLAINTEXT://h",
             "PLAINTEXT://h:70000",
             "PLAINTEXT://::1:9092",

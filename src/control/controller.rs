@@ -146,7 +146,7 @@ impl Controller {
             id: local,
             incarnation: Uuid::from_random(random()),
             endpoints: vec![BrokerEndpoint {
-                name: "PLAINTEXT".to_owned(),
+                name: config.client_listener().name,
                 host: setup.endpoint.host.clone(),
                 port: setup.endpoint.port,
                 security_protocol: PLAINTEXT,

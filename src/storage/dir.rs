@@ -17,6 +17,8 @@ use crate::partition_files;
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
 const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
+/// In the marker of a directory that no broker has used yet.
+const NO_BROKER_EPOCH: i64 = -1;
 /// Names that an empty directory may have: of a lock, of a formatting that a crash interrupted, and
 /// of a fresh file system.
 const NAMES_IN_EMPTY: [&str; 3] = [".lock", "meta.properties.tmp", "lost+found"];
@@ -46,6 +48,80 @@ pub enum FormatPolicy {
         /// Id of the new directory, drawn at random.
         directory_id: Uuid,
     },
+}
+
+/// Outcome of [`format_log_dir`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Formatted {
+    /// It was missing or empty, and has this identity now.
+    Now(MetaProperties),
+    /// It has had this identity already; nothing was changed.
+    Before(MetaProperties),
+}
+
+/// Gives a missing or empty directory its identity. The marker of a clean stop lies beside it: the
+/// first start has nothing to check.
+///
+/// # Errors
+/// As [`LogDir::open`]; nothing is changed then.
+pub async fn format_log_dir(path: &Path, policy: &OpenPolicy) -> Result<Formatted, LogDirError> {
+    let io = |source| LogDirError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let empty = look(path, policy).await?;
+    let _lock = lock(path)?;
+    match &policy.format {
+        FormatPolicy::WhenEmpty {
+            cluster_id,
+            directory_id,
+        } if empty => {
+            let meta = give_identity(path, policy.node_id, cluster_id, *directory_id).await?;
+            write_clean_marker(path, NO_BROKER_EPOCH)
+                .await
+                .map_err(io)?;
+            Ok(Formatted::Now(meta))
+        }
+        FormatPolicy::WhenEmpty { .. } | FormatPolicy::Never => {
+            load_meta(path, policy).await.map(Formatted::Before)
+        }
+    }
+}
+
+fn lock(path: &Path) -> Result<DirLock, LogDirError> {
+    let locked = DirLock::acquire(path).map_err(|source| LogDirError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    locked.ok_or_else(|| LogDirError::Locked {
+        path: path.to_owned(),
+    })
+}
+
+async fn give_identity(
+    path: &Path,
+    node_id: BrokerId,
+    cluster_id: &ClusterId,
+    directory_id: Uuid,
+) -> Result<MetaProperties, LogDirError> {
+    let meta = MetaProperties {
+        cluster_id: cluster_id.clone(),
+        node_id,
+        directory_id: Some(directory_id),
+    };
+    let text = Bytes::from(meta.to_text());
+    fs::write_file_atomically(&path.join(META_PROPERTIES), text)
+        .await
+        .map_err(|source| LogDirError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+    Ok(meta)
+}
+
+async fn write_clean_marker(path: &Path, broker_epoch: i64) -> io::Result<()> {
+    let text = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
+    fs::write_file_atomically(&path.join(CLEAN_MARKER), Bytes::from(text)).await
 }
 
 /// How a log directory was left.
@@ -234,24 +310,13 @@ impl LogDir {
             source,
         };
         let empty = look(path, &policy).await?;
-        let locked = DirLock::acquire(path).map_err(io)?;
-        let lock = locked.ok_or_else(|| LogDirError::Locked {
-            path: path.to_owned(),
-        })?;
+        let lock = lock(path)?;
         let (meta, state) = match &policy.format {
             FormatPolicy::WhenEmpty {
                 cluster_id,
                 directory_id,
             } if empty => {
-                let meta = MetaProperties {
-                    cluster_id: cluster_id.clone(),
-                    node_id: policy.node_id,
-                    directory_id: Some(*directory_id),
-                };
-                let text = Bytes::from(meta.to_text());
-                fs::write_file_atomically(&path.join(META_PROPERTIES), text)
-                    .await
-                    .map_err(io)?;
+                let meta = give_identity(path, policy.node_id, cluster_id, *directory_id).await?;
                 (meta, DirectoryState::New)
             }
             FormatPolicy::WhenEmpty { .. } | FormatPolicy::Never => {
@@ -414,11 +479,9 @@ impl LogDir {
             open.sort();
             return Ok(CleanMark::Withheld(open));
         }
-        let path = self.path.join(CLEAN_MARKER);
-        let text = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
-        fs::write_file_atomically(&path, Bytes::from(text))
+        write_clean_marker(&self.path, broker_epoch)
             .await
-            .map_err(LogError::io("write", &path))?;
+            .map_err(LogError::io("write", &self.path.join(CLEAN_MARKER)))?;
         Ok(CleanMark::Written)
     }
 }

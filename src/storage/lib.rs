@@ -62,8 +62,8 @@ mod whole_log_tests;
 pub use cache::SegmentCache;
 pub use checkpoint::PartitionOffsets;
 pub use dir::{
-    Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy,
-    PartitionDir, set_partition_aside,
+    Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, LogDir, LogDirError,
+    OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, ReadError, may_pass};
 pub use log::{AppendBatch, Log, LogEvent, LogSink};

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use thalweg_config::{BadEscape, FileEntry, parse_properties};
 use thalweg_types::{BrokerId, ClusterId, Uuid};
 
 /// Content of `meta.properties`.
@@ -19,8 +20,8 @@ pub struct MetaProperties {
 /// Why a `meta.properties` can not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MetaPropertiesError {
-    #[error("it is not text")]
-    NotText,
+    #[error("its line {0} can not be read")]
+    BadLine(usize),
     #[error("it has no {0}")]
     Missing(&'static str),
     #[error("{key}={value} is not valid")]
@@ -31,9 +32,13 @@ pub(crate) enum MetaPropertiesError {
 
 impl MetaProperties {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MetaPropertiesError> {
-        use MetaPropertiesError::{Invalid, Missing, NotText, Version};
-        let text = std::str::from_utf8(bytes).map_err(|_| NotText)?;
-        let mut properties = properties(text);
+        use MetaPropertiesError::{BadLine, Invalid, Missing, Version};
+        let entries: Result<Vec<FileEntry>, BadEscape> =
+            parse_properties(bytes).into_iter().collect();
+        let entries = entries.map_err(|bad| BadLine(bad.line))?.into_iter();
+        let mut properties: BTreeMap<String, String> = entries
+            .map(|entry| (entry.key, entry.value.trim_end().to_owned()))
+            .collect();
         let mut take = |key: &'static str| properties.remove(key).ok_or(Missing(key));
         let version = take("version")?;
         if version != "1" {
@@ -80,33 +85,6 @@ impl MetaProperties {
     }
 }
 
-/// The subset of Java's format that such files use: comments, `key=value` or `key: value`, backslash
-/// before a character that would else end the key.
-fn properties(text: &str) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for line in text.lines().map(str::trim_start) {
-        if line.is_empty() || line.starts_with(['#', '!']) {
-            continue;
-        }
-        let mut key = String::new();
-        let mut value = String::new();
-        let mut in_value = false;
-        let mut chars = line.chars();
-        while let Some(c) = chars.next() {
-            let literal = if c == '\\' { chars.next() } else { None };
-            match (literal, in_value) {
-                (Some(c), false) => key.push(c),
-                (Some(c), true) => value.push(c),
-                (None, false) if c == '=' || c == ':' => in_value = true,
-                (None, false) => key.push(c),
-                (None, true) => value.push(c),
-            }
-        }
-        found.insert(key.trim_end().to_owned(), value.trim().to_owned());
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::{MetaProperties, MetaPropertiesError};
@@ -141,9 +119,9 @@ mod tests {
 
     #[test]
     fn st_28_says_what_is_wrong() {
-        use MetaPropertiesError::{Invalid, Missing, NotText, Version};
+        use MetaPropertiesError::{BadLine, Invalid, Missing, Version};
         for (text, error) in [
-            (&b"\xff"[..], NotText),
+            (&b"\n\\u12"[..], BadLine(2)),
             (b"", Missing("version")),
             (b"version=0\nbroker.id=1", Version("0".into())),
             (b"version=1\nnode.id=1", Missing("cluster.id")),

@@ -105,6 +105,9 @@ pub const DESCRIBED_PARTITIONS_MAX: usize = 2_000;
 /// Bytes of one setting's value that AlterConfigs takes; a longer one is refused.
 pub const CONFIG_VALUE_BYTES_MAX: usize = 64 * 1024;
 
+/// Size of a configuration file. A larger one is taken for a wrong path and refused.
+pub const CONFIG_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Output of decompressing one batch, in bytes. A larger one is refused.
 pub const DECOMPRESSED_BATCH_BYTES_MAX: usize = 128 * 1024 * 1024;
 

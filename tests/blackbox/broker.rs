@@ -32,6 +32,9 @@ pub struct Options {
     pub arguments: Vec<&'static str>,
     /// A program, with its arguments, that becomes the broker.
     pub wrapper: Vec<&'static str>,
+    /// Text of a configuration file. The broker is started with it, on the directory and addresses
+    /// that it names, after `thalweg format`; `DATA` in it stands for the directory.
+    pub config: Option<String>,
 }
 
 impl Options {
@@ -104,7 +107,18 @@ impl Broker {
     /// As [`Broker::start`], with `options`.
     pub fn start_with(options: Options) -> Broker {
         let folder = tempfile::tempdir().expect("a folder for the broker");
-        let process = Some(Process::start(&folder.path().join("data"), &options));
+        let data = folder.path().join("data");
+        if let Some(text) = &options.config {
+            let file = config_file(&data, text);
+            let output = Command::new(BINARY)
+                .arg("format")
+                .arg("--config")
+                .arg(file)
+                .output();
+            let output = output.expect("the binary runs");
+            assert!(output.status.success(), "{output:?}");
+        }
+        let process = Some(Process::start(&data, &options));
         Broker {
             folder,
             options,
@@ -274,7 +288,15 @@ impl Drop for Process {
     }
 }
 
-/// `thalweg serve` on `data`, on ports that the kernel chooses.
+/// Writes a configuration file beside `data`.
+pub fn config_file(data: &Path, text: &str) -> PathBuf {
+    let file = data.with_file_name("server.properties");
+    let text = text.replace("DATA", data.to_str().expect("UTF-8"));
+    std::fs::write(&file, text).expect("a file");
+    file
+}
+
+/// `thalweg serve` on `data`, on ports that the kernel chooses; or as a configuration file says.
 pub fn serve_command(data: &Path, options: &Options) -> Command {
     let mut words: Vec<String> = options
         .wrapper
@@ -283,12 +305,15 @@ pub fn serve_command(data: &Path, options: &Options) -> Command {
         .collect();
     words.push(BINARY.to_owned());
     let mut command = Command::new(&words[0]);
-    command
-        .args(&words[1..])
-        .arg("serve")
-        .arg("--data-dir")
-        .arg(data);
-    command.args(["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+    command.args(&words[1..]).arg("serve");
+    match &options.config {
+        Some(text) => command.arg("--config").arg(config_file(data, text)),
+        None => command
+            .args(["--listen", "127.0.0.1:0"])
+            .arg("--data-dir")
+            .arg(data),
+    };
+    command.args(["--metrics-listen", "127.0.0.1:0"]);
     command.args([
         "--shards",
         &options.shards.unwrap_or_else(shards_of_the_run).to_string(),

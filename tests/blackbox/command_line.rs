@@ -68,7 +68,7 @@ fn an_unknown_property_is_named_with_its_nearest() {
     let data = folder.path().join("data");
     let data = data.to_str().expect("UTF-8");
     let output = thalweg(&["serve", "--data-dir", data, "--set", "log.segment.byte=1"]);
-    assert!(!output.status.success());
+    assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         said.contains("log.segment.byte") && said.contains("log.segment.bytes"),

@@ -79,3 +79,23 @@ fn st_26_the_plain_engine_can_be_chosen() {
     client.append(&topic, 0, plain(&["x"]));
     assert_eq!(read_all(&mut client, &topic, 0, 0).len(), 1);
 }
+
+#[test]
+fn st_26_a_ring_that_was_asked_for_and_can_not_be_had_is_said_plainly() {
+    if !has_strace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut options = denied("EPERM");
+    options.properties = vec![("thalweg.engine", "ring".to_owned())];
+    let output = crate::broker::serve_command(&folder.path().join("data"), &options)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("thalweg.engine") && last.contains("io_uring"),
+        "{said}"
+    );
+}

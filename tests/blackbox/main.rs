@@ -8,6 +8,7 @@ mod administering;
 mod batch;
 mod broker;
 mod command_line;
+mod configuring;
 mod connecting;
 mod engine;
 mod fetching;

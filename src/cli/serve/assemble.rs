@@ -11,7 +11,7 @@ use thalweg_config::BrokerConfig;
 use thalweg_control::http::HttpState;
 use thalweg_control::{
     Checkpoints, ControlHandle, Controller, ControllerSetup, Ended, Endpoint, Facts, MetadataLog,
-    MetadataLogError, Readiness, ShardCommand, Start,
+    MetadataLogError, Readiness, ShardCommand, Start, StartError,
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
 use thalweg_reactor::net::Listener;
@@ -51,7 +51,7 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
     let began = time::now();
     let started = Started::default();
     let signal = signals::watch(started.clone()).context("catching SIGTERM and SIGINT")?;
-    let listener = endpoints::bind(&args, &config)?;
+    let listener = endpoints::bind(&config)?;
     let address = listener.local_addr()?;
     let layout = Layout::choose(&args);
     let (commands, inboxes) = layout
@@ -60,7 +60,7 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
         .map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX))
         .unzip();
     let assembly = Assembly {
-        endpoint: endpoints::advertised(&config, address)?,
+        endpoint: endpoints::advertised(&config, address),
         readiness: Arc::default(),
         facts: Arc::new(Facts::new(first_facts(&config))),
         config: Arc::new(config),
@@ -106,7 +106,7 @@ impl Assembly {
             MetadataLog::open(dir.path(), dir.opening(&MetadataLog::partition())).await?;
         let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
         let control = ControlHandle::new(requests);
-        let shards = Shards::start(
+        let mut shards = Shards::start(
             &self.layout,
             &self.config,
             &dir,
@@ -125,7 +125,11 @@ impl Assembly {
             random: Box::new(directory::random_bytes),
             facts: Arc::clone(&self.facts),
         })
-        .await?;
+        .await
+        .map_err(|error| match error {
+            StartError::ShardGone(shard) => shards.why_gone(shard),
+            other => other.into(),
+        })?;
         let (finished, ended) = oneshot::channel();
         task::spawn(async move {
             let _ = finished.send(controller.run(inbox).await);

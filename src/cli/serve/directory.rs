@@ -1,35 +1,41 @@
 //! The log directory: found or formatted at start, marked clean at the end.
 
-use std::path::PathBuf;
-
 use anyhow::anyhow;
 use thalweg_config::BrokerConfig;
 use thalweg_control::{Ended, MetadataLog, Start, StoppedPartition};
-use thalweg_storage::{CleanMark, DirectoryState, FormatPolicy, LogDir, OpenPolicy};
+use thalweg_storage::{CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy};
 use thalweg_types::{ClusterId, Uuid};
 
 use super::fatal;
-use crate::args::ServeArgs;
+use crate::args::{Property, ServeArgs, SettingsArgs};
+use crate::settings::data_dir;
 
-const DATA_DIR_DEFAULT: &str = "data";
-
-/// Opens the log directory, formatting it if it is empty, and says how it was left.
+/// Opens the log directory and says how it was left. An empty one is formatted only when no
+/// configuration file names it: a mount that failed must not become a new cluster.
 ///
 /// # Errors
-/// It belongs to another process or broker, or the system refuses it.
+/// It belongs to another process or broker, is not formatted, or the system refuses it.
 pub(super) async fn open(
     args: &ServeArgs,
     config: &BrokerConfig,
 ) -> anyhow::Result<(LogDir, Start)> {
+    let cluster_id = config.cluster_id().map(|id| ClusterId(id.to_owned()));
     let policy = OpenPolicy {
         node_id: config.node_id(),
-        cluster_id: None,
-        format: FormatPolicy::WhenEmpty {
-            cluster_id: ClusterId(draw_id().to_string()),
-            directory_id: draw_id(),
+        cluster_id: cluster_id.clone(),
+        format: match args.settings.config {
+            Some(_) => FormatPolicy::Never,
+            None => FormatPolicy::WhenEmpty {
+                cluster_id: cluster_id.unwrap_or_else(|| ClusterId(draw_id().to_string())),
+                directory_id: draw_id(),
+            },
         },
     };
-    let dir = LogDir::open(&data_dir(args, config), policy).await?;
+    let opened = LogDir::open(&data_dir(&args.settings, config), policy).await;
+    let dir = opened.map_err(|error| match error {
+        LogDirError::NotFormatted { .. } => anyhow!(error.to_string() + &advice(&args.settings)),
+        other => other.into(),
+    })?;
     let start = match dir.state() {
         DirectoryState::New => Start::Formatted,
         DirectoryState::Clean { .. } => Start::AfterCleanStop,
@@ -42,12 +48,27 @@ pub(super) async fn open(
     Ok((dir, start))
 }
 
-fn data_dir(args: &ServeArgs, config: &BrokerConfig) -> PathBuf {
-    match (&args.data_dir, config.log_dir()) {
-        (Some(dir), _) => dir.clone(),
-        (None, Some(dir)) => PathBuf::from(dir),
-        (None, None) => PathBuf::from(DATA_DIR_DEFAULT),
+/// How to format the directory that these settings name.
+fn advice(args: &SettingsArgs) -> String {
+    let mut command = "thalweg format".to_owned();
+    let mut add = |flag: &str, value: &str| {
+        let quoted = match value.contains(|c: char| c.is_whitespace() || "'\"$&;<>|*?".contains(c))
+        {
+            true => format!("'{}'", value.replace('\'', r"'\''")),
+            false => value.to_owned(),
+        };
+        command.push_str(&format!(" {flag} {quoted}"));
+    };
+    if let Some(file) = &args.config {
+        add("--config", &file.to_string_lossy());
     }
+    if let Some(dir) = &args.data_dir {
+        add("--data-dir", &dir.to_string_lossy());
+    }
+    for Property { key, value } in &args.properties {
+        add("--set", &format!("{key}={value}"));
+    }
+    format!("; is it mounted? if it is to be a new one: {command}")
 }
 
 /// Writes the checkpoints, then the clean marker if every log deserves it.
@@ -73,7 +94,7 @@ pub(super) async fn close(ended: Ended, stopped: Vec<StoppedPartition>) -> anyho
 }
 
 /// A random id that no command line takes for an option.
-fn draw_id() -> Uuid {
+pub(crate) fn draw_id() -> Uuid {
     loop {
         let id = Uuid::from_random(random_bytes());
         if !id.reads_as_option() {

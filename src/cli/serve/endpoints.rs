@@ -1,7 +1,8 @@
 //! The addresses of the broker: the listener, what clients are told, metrics and health.
 
 use std::cell::RefCell;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
@@ -14,56 +15,60 @@ use thalweg_reactor::{mailbox, oneshot, task};
 
 use crate::args::{MetricsListen, ServeArgs};
 
-const LISTEN_DEFAULT: &str = "127.0.0.1:9092";
 const METRICS_DEFAULT: &str = "127.0.0.1:9644";
 
-/// Binds the one listener.
-pub(super) fn bind(args: &ServeArgs, config: &BrokerConfig) -> anyhow::Result<Listener> {
-    let configured = config
-        .listener()
-        .map(|at| format!("{}:{}", at.host, at.port));
-    let wanted = args
-        .listen
-        .clone()
-        .or(configured)
-        .unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
-    let address = resolve(&wanted).with_context(|| {
-        format!("--listen {wanted}: use HOST:PORT, for example {LISTEN_DEFAULT}")
+/// Binds the listener for clients.
+pub(super) fn bind(config: &BrokerConfig) -> anyhow::Result<Listener> {
+    let at = config.client_listener();
+    let listener = match at.host.is_empty() {
+        true => bind_everywhere(at.port),
+        false => {
+            let address = resolve(&at.host, at.port)
+                .with_context(|| format!("listener {at}: the name of its host"))?;
+            Listener::bind(address)
+        }
+    };
+    let listener = listener.with_context(|| {
+        format!("listening on {at}: is another broker running there? choose another --listen")
     })?;
-    Listener::bind(address).with_context(|| {
-        format!("listening on {address}: is another broker running there? choose another --listen")
+    let address = listener.local_addr()?;
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "LISTENING OFF LOOPBACK WITHOUT AUTHENTICATION: anyone who reaches \
+            this address can read, write and delete");
+    }
+    Ok(listener)
+}
+
+/// Every address of both families, or of the one that this machine has.
+fn bind_everywhere(port: u16) -> io::Result<Listener> {
+    Listener::bind((Ipv6Addr::UNSPECIFIED, port).into()).or_else(|error| match error.kind() {
+        io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
+        _no_ipv6 => Listener::bind((Ipv4Addr::UNSPECIFIED, port).into()),
     })
 }
 
-fn resolve(text: &str) -> anyhow::Result<SocketAddr> {
-    text.to_socket_addrs()?
-        .next()
-        .ok_or_else(|| anyhow!("the name has no address"))
+/// The first address of the name, of IPv4 where it has one: that is what clients try first.
+fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    let four = addresses.iter().find(|address| address.is_ipv4());
+    let first = four.or(addresses.first());
+    first
+        .copied()
+        .ok_or_else(|| anyhow!("{host} has no address"))
 }
 
 /// What clients are told to connect to.
-pub(super) fn advertised(config: &BrokerConfig, bound: SocketAddr) -> anyhow::Result<Endpoint> {
-    if let Some(at) = config.advertised_listener() {
-        return Ok(Endpoint {
-            host: at.host.clone(),
+pub(super) fn advertised(config: &BrokerConfig, bound: SocketAddr) -> Endpoint {
+    match config.advertised_listener() {
+        Some(at) => Endpoint {
+            host: at.host,
             port: at.port,
-        });
+        },
+        None => Endpoint {
+            host: bound.ip().to_string(),
+            port: bound.port(),
+        },
     }
-    if bound.ip().is_unspecified() {
-        return Err(anyhow!(
-            "{bound} is no address that a client can connect to: add \
-             --set advertised.listeners=PLAINTEXT://HOST:{}",
-            bound.port()
-        ));
-    }
-    if !bound.ip().is_loopback() {
-        tracing::warn!(%bound, "listening off loopback without authentication: anyone who reaches \
-            this address can read, write and delete");
-    }
-    Ok(Endpoint {
-        host: bound.ip().to_string(),
-        port: bound.port(),
-    })
 }
 
 /// Binds the metrics endpoint and serves it; the default address is given up when it is taken.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
 use thalweg_control::{ControlHandle, Endpoint, ShardCommand, StoppedPartition, empty_view};
 use thalweg_metrics::CoreMetrics;
@@ -108,6 +108,21 @@ impl Shards {
                 .await;
             fatal(&format!("the listener failed: {error}"));
         })
+    }
+
+    /// Why a shard's thread ended before it served anything.
+    pub(super) fn why_gone(&mut self, shard: usize) -> anyhow::Error {
+        if shard >= self.threads.len() {
+            return anyhow!("there is no shard {shard}");
+        }
+        match self.threads.swap_remove(shard).join() {
+            Ok(Err(error)) => {
+                let advice = "thalweg.engine chooses how files are written; `auto` takes what the \
+                              machine allows";
+                anyhow!(error).context(format!("shard {shard} can not run ({advice})"))
+            }
+            Ok(Ok(())) | Err(_) => anyhow!("shard {shard} ended at its start"),
+        }
     }
 
     /// Stops every shard and waits for its thread.

@@ -1,0 +1,143 @@
+//! Settings that do not go together, and what this broker can not be.
+
+use crate::broker::BrokerConfig;
+use crate::error::ConfigError;
+use crate::value::Value;
+
+impl BrokerConfig {
+    /// Everything of the kind, but for listeners.
+    pub(crate) fn conflicts(&self) -> Vec<ConfigError> {
+        let mut found: Vec<ConfigError> = self.crossed_lags().into_iter().collect();
+        let reasons = self.bad_quorum().into_iter().chain(self.bad_directories());
+        found.extend(reasons.map(|(key, reason)| ConfigError::Unusable { key, reason }));
+        if let Some(class) = self.text("authorizer.class.name") {
+            found.push(ConfigError::Unusable {
+                key: "authorizer.class.name",
+                reason: format!(
+                    "{class}: access control does not exist in this version, and nothing would be \
+                     enforced; take the line out to run without"
+                ),
+            });
+        }
+        found
+    }
+
+    fn items(&self, key: &str) -> &[String] {
+        match self.explicit(key) {
+            Some(Value::List(items)) => items,
+            _not_set => &[],
+        }
+    }
+
+    /// This broker is the one controller of a cluster of one.
+    fn bad_quorum(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let node_id = self.node_id();
+        if let Some(Value::Int(id)) = self.explicit("broker.id")
+            && *id != i64::from(node_id.0)
+        {
+            let reason = format!("{id} is not node.id, which is {node_id}");
+            found.push(("broker.id", reason));
+        }
+        if let [_one] = self.items("process.roles") {
+            let reason = "this broker is its own controller: write broker,controller";
+            found.push(("process.roles", reason.to_owned()));
+        }
+        let own = format!("{node_id}@");
+        let voters = self.items("controller.quorum.voters");
+        let others = voters.iter().filter(|voter| !voter.starts_with(&own));
+        if let Some(other) = others.chain(voters.get(1)).next() {
+            let reason = format!("{other}: this broker (node.id={node_id}) is the only voter");
+            found.push(("controller.quorum.voters", reason));
+        }
+        let servers = "controller.quorum.bootstrap.servers";
+        if let [_, second, ..] = self.items(servers) {
+            let reason = format!("{second}: this broker is the only controller");
+            found.push((servers, reason));
+        }
+        found
+    }
+
+    /// All data lies in one directory.
+    fn bad_directories(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        for key in ["log.dirs", "log.dir"] {
+            if let [_, second, ..] = self.items(key) {
+                let reason = format!("{second} is a second directory; one is used in this version");
+                found.push((key, reason));
+            }
+        }
+        let logs = self.log_dir();
+        if let Some(dir) = self.text("metadata.log.dir").filter(|dir| *dir != logs) {
+            let reason = format!(
+                "{dir} is not the directory of the logs, {logs}, where the metadata log lies in \
+                 this version"
+            );
+            found.push(("metadata.log.dir", reason));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::Settings;
+
+    fn refusal(file: &str) -> Option<String> {
+        let mut settings = Settings::new();
+        settings.add_file("f", file.as_bytes());
+        settings.load().err().map(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn what_a_cluster_of_one_can_be() {
+        for good in [
+            "process.roles=controller, broker\nnode.id=4\ncontroller.quorum.voters=4@h:9093",
+            "broker.id=7\ncontroller.quorum.bootstrap.servers=h:9093",
+            "log.dirs=/a\nmetadata.log.dir=/a",
+            "authorizer.class.name=",
+        ] {
+            assert_eq!(refusal(good), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn what_it_can_not_be_is_said_with_its_line() {
+        for (file, start) in [
+            (
+                "\nprocess.roles=broker",
+                "f:2: process.roles: this broker is",
+            ),
+            ("process.roles=both", "f:1: Invalid value both"),
+            ("node.id=1\nbroker.id=2", "f:2: broker.id: 2 is not"),
+            (
+                "controller.quorum.voters=2@h:1",
+                "f:1: controller.quorum.voters: 2@h:1",
+            ),
+            (
+                "controller.quorum.voters=1@h:1,2@i:1",
+                "f:1: controller.quorum.voters: 2@i:1",
+            ),
+            ("log.dirs=/a,/b", "f:1: log.dirs: /b is a second"),
+            (
+                "log.dirs=/a\nmetadata.log.dir=/m",
+                "f:2: metadata.log.dir: /m is not",
+            ),
+            (
+                "authorizer.class.name=A",
+                "f:1: authorizer.class.name: A: access control",
+            ),
+        ] {
+            let text = refusal(file).expect(file);
+            assert!(text.starts_with(start), "{file}: {text}");
+        }
+    }
+
+    #[test]
+    fn broker_id_gives_node_id() {
+        let mut settings = Settings::new();
+        settings.add_setting("broker.id=7");
+        let config = settings.load().expect("valid").config;
+        assert_eq!(config.node_id().0, 7);
+    }
+}

@@ -1,0 +1,312 @@
+//! Configuration files, formatting, listeners.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{
+    DescribeConfigsRequest, FindCoordinatorRequest, describe_configs_request,
+    describe_configs_response,
+};
+
+use crate::batch::{plain, read_all, values};
+use crate::broker::{BINARY, Broker, Options, config_file};
+use crate::wire::{Connection, error, newest};
+
+/// The keys and values of Kafka 4.x's sample, with another port, directory and id.
+fn kafkas_sample(port: u16) -> String {
+    format!(
+        "# The keys of Kafka's sample.\n\
+         process.roles=broker,controller\n\
+         node.id=5\n\
+         controller.quorum.bootstrap.servers=localhost:9093\n\
+         listeners=PLAINTEXT://:{port},CONTROLLER://:9093\n\
+         inter.broker.listener.name=PLAINTEXT\n\
+         advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:9093\n\
+         controller.listener.names=CONTROLLER\n\
+         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\\\n   \
+             SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL\n\
+         num.network.threads=3\n\
+         num.io.threads=8\n\
+         socket.send.buffer.bytes=102400\n\
+         socket.receive.buffer.bytes=102400\n\
+         socket.request.max.bytes=104857600\n\
+         log.dirs=DATA\n\
+         num.partitions=1\n\
+         num.recovery.threads.per.data.dir=1\n\
+         offsets.topic.replication.factor=1\n\
+         share.coordinator.state.topic.replication.factor=1\n\
+         share.coordinator.state.topic.min.isr=1\n\
+         transaction.state.log.replication.factor=1\n\
+         transaction.state.log.min.isr=1\n\
+         log.retention.hours=168\n\
+         log.segment.bytes=1073741824\n\
+         log.retention.check.interval.ms=300000\n"
+    )
+}
+
+/// A port that nobody listens on right now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+fn with_config(text: impl Into<String>) -> Options {
+    Options {
+        config: Some(text.into()),
+        ..Options::default()
+    }
+}
+
+fn thalweg(command: &str, file: &Path, more: &[&str]) -> Output {
+    Command::new(BINARY)
+        .args([command, "--config", file.to_str().expect("UTF-8")])
+        .args(more)
+        .stdin(Stdio::null())
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the binary runs")
+}
+
+/// Runs it; it must end with `code`. What it said on both streams.
+fn said(command: &str, file: &Path, more: &[&str], code: i32) -> String {
+    let output = thalweg(command, file, more);
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(code), "{more:?}: {text}");
+    text
+}
+
+fn broker_setting(
+    client: &mut Connection,
+    id: &str,
+    key: &str,
+) -> describe_configs_response::DescribeConfigsResourceResult {
+    let request = DescribeConfigsRequest {
+        resources: vec![describe_configs_request::DescribeConfigsResource {
+            resource_type: 4,
+            resource_name: id.to_owned(),
+            configuration_keys: Some(vec![key.to_owned()]),
+        }],
+        include_synonyms: true,
+        include_documentation: false,
+    };
+    let mut response = client.call(&request, newest::<DescribeConfigsRequest>());
+    response.results.remove(0).configs.remove(0)
+}
+
+fn lines_with(broker: &Broker, text: &str) -> usize {
+    let log = broker.log();
+    log.iter().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn kafkas_sample_runs_after_format() {
+    let port = free_port();
+    let mut broker = Broker::start_with(with_config(kafkas_sample(port)));
+    let meta = std::fs::read_to_string(broker.data().join("meta.properties")).expect("formatted");
+    assert!(meta.contains("node.id=5\n"), "{meta}");
+
+    assert_eq!(lines_with(&broker, "is not bound"), 1);
+    assert_eq!(lines_with(&broker, "WITHOUT AUTHENTICATION"), 1);
+    for key in ["num.network.threads", "transaction.state.log.min.isr"] {
+        assert_eq!(lines_with(&broker, key), 1, "{key}");
+    }
+    assert_eq!(lines_with(&broker, "did not stop in order"), 0);
+
+    let mut client = broker.connect();
+    let told = client.metadata(&[]);
+    let told: Vec<_> = told
+        .brokers
+        .iter()
+        .map(|b| (b.node_id, &*b.host, b.port))
+        .collect();
+    assert_eq!(told, [(5, "localhost", i32::from(port))]);
+    let topic = client.create_topic("sampled", 2, &[]);
+    client.append(&topic, 1, plain(&["x"]));
+
+    let hours = broker_setting(&mut client, "5", "num.partitions");
+    assert_eq!(hours.config_source, 4, "STATIC_BROKER_CONFIG");
+    let sources: Vec<_> = hours.synonyms.iter().map(|s| s.source).collect();
+    assert_eq!(sources, [4, 5]);
+    let dirs = broker_setting(&mut client, "5", "log.dirs");
+    assert_eq!(dirs.value.as_deref(), broker.data().to_str());
+
+    broker.stop();
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(values(&read_all(&mut client, &topic, 1, 0)), [b"x"]);
+}
+
+#[test]
+fn with_a_file_serve_never_formats() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let file = config_file(&data, "log.dirs=DATA\nlisteners=PLAINTEXT://127.0.0.1:0\n");
+    let advice = format!("thalweg format --config {}", file.display());
+    let metrics = ["--metrics-listen", "none"];
+    let text = said("serve", &file, &metrics, 1);
+    assert!(text.contains(&advice), "{text}");
+    assert!(!data.exists());
+    std::fs::create_dir(&data).expect("a folder");
+    let text = said("serve", &file, &metrics, 1);
+    assert!(text.contains(&advice), "{text}");
+    let left = std::fs::read_dir(&data).expect("a folder").flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+    assert!(left.iter().all(|name| name == ".lock"), "{left:?}");
+}
+
+#[test]
+fn format_gives_an_identity_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let file = config_file(&data, "node.id=3\nlog.dirs=/nowhere/else\n");
+    let dir = ["--data-dir", data.to_str().expect("UTF-8")];
+    let cluster = ["--cluster-id", "AAAAAAAAQACAAAAAAAAAAA"];
+    let text = said(
+        "format",
+        &file,
+        &[dir, ["--cluster-id", "short"]].concat(),
+        2,
+    );
+    assert!(text.contains("22 characters"), "{text}");
+    let first = [&dir[..], &["-t", cluster[1], "--standalone"]].concat();
+    let text = said("format", &file, &first, 0);
+    assert!(
+        text.contains("cluster AAAAAAAAQACAAAAAAAAAAA, node 3"),
+        "{text}"
+    );
+    let read = || std::fs::read_to_string(data.join("meta.properties")).expect("formatted");
+    let meta = read();
+    let text = said("format", &file, &dir, 5);
+    assert!(text.contains("formatted already"), "{text}");
+    said(
+        "format",
+        &file,
+        &[&dir[..], &["--ignore-formatted"]].concat(),
+        0,
+    );
+    let other = ["-g", "--cluster-id", "BAAAAAAAQACAAAAAAAAAAA"];
+    said("format", &file, &[&dir[..], &other].concat(), 1);
+    let other = ["-g", "--set", "node.id=4"];
+    let text = said("format", &file, &[&dir[..], &other].concat(), 1);
+    assert!(text.contains("belongs to node 3"), "{text}");
+    assert_eq!(read(), meta);
+
+    std::fs::write(data.join("meta.properties.bak"), "x").expect("a file");
+    std::fs::remove_file(data.join("meta.properties")).expect("a file");
+    let text = said("format", &file, &dir, 1);
+    assert!(text.contains("is not empty"), "{text}");
+}
+
+#[test]
+fn all_mistakes_of_a_file_come_at_once_with_their_lines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let text = "num.partition=2\nnode.id=x\nlog.dirs=DATA,/b\nlisteners=SASL_SSL://h:9\n\
+                confluent.balancer.enable=true\n";
+    let file = config_file(&data, text);
+    for command in ["serve", "format"] {
+        let text = said(command, &file, &[], 2);
+        for (line, word) in [
+            (1, "num.partitions"),
+            (2, "whole number"),
+            (3, "second directory"),
+            (4, "only PLAINTEXT"),
+        ] {
+            let place = format!("{}:{line}: ", file.display());
+            let told = text.lines().find(|told| told.contains(&place));
+            let told = told.unwrap_or_else(|| panic!("line {line}: {text}"));
+            assert!(told.contains(word), "{told}");
+        }
+        assert!(!text.contains("balancer"), "{text}");
+        assert!(!data.exists());
+    }
+    let text = said("serve", &folder.path().join("missing"), &[], 4);
+    assert_eq!(text.matches("No such file").count(), 1, "{text}");
+}
+
+#[test]
+fn flags_win_over_the_file_and_foreign_keys_are_warned_of() {
+    let mut options = with_config(
+        "log.dirs=DATA\nlisteners=PLAINTEXT://127.0.0.1:0\nnum.partitions=4\n\
+         confluent.balancer.enable=true\nmy.reporter.password=secret\nlog.retention.hours=12\n",
+    );
+    options.properties = vec![("num.partitions", "3".to_owned())];
+    let broker = Broker::start_with(options);
+    for key in [
+        "confluent.balancer.enable",
+        "my.reporter.password",
+        "log.retention.hours",
+    ] {
+        assert_eq!(lines_with(&broker, key), 1, "{key}");
+    }
+    assert_eq!(lines_with(&broker, "secret"), 0);
+    assert_eq!(lines_with(&broker, "WITHOUT AUTHENTICATION"), 0);
+    let mut client = broker.connect();
+    let partitions = broker_setting(&mut client, "1", "num.partitions");
+    assert_eq!(partitions.value.as_deref(), Some("3"));
+}
+
+#[test]
+fn every_address_is_refused_without_one_to_advertise() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let file = config_file(&data, "log.dirs=DATA\nlisteners=PLAINTEXT://0.0.0.0:9092\n");
+    let text = said("serve", &file, &[], 2);
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("advertised.listeners=PLAINTEXT://"));
+    let line = line.unwrap_or_else(|| panic!("no line to add: {text}"));
+    assert!(line.ends_with(":9092"), "{line}");
+    // With that line, the file is right.
+    let better = format!("log.dirs=DATA\nlisteners=PLAINTEXT://0.0.0.0:9092\n{line}\n");
+    let file = config_file(&data, &better);
+    said("format", &file, &[], 0);
+}
+
+#[test]
+fn hosts_are_resolved_and_ipv6_has_brackets() {
+    let text = "log.dirs=DATA\nlisteners=PLAINTEXT://localhost:0\n";
+    let broker = Broker::start_with(with_config(text));
+    assert!(broker.address().is_ipv4());
+    broker.connect().create_topic("named", 1, &[]);
+    if TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("NOT TESTED: this machine has no IPv6");
+        return;
+    }
+    let text = "log.dirs=DATA\nlisteners=PLAINTEXT://[::1]:0\n";
+    let broker = Broker::start_with(with_config(text));
+    assert!(broker.address().is_ipv6());
+    let mut client = broker.connect();
+    client.create_topic("six", 1, &[]);
+    assert_eq!(client.metadata(&["six"]).brokers[0].host, "::1");
+    assert_eq!(lines_with(&broker, "WITHOUT AUTHENTICATION"), 0);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = "log.dirs=DATA\nlisteners=PLAINTEXT://no-such-host.invalid:0\n";
+    let file = config_file(&folder.path().join("data"), text);
+    let text = said("serve", &file, &["--metrics-listen", "none"], 1);
+    assert!(text.contains("no-such-host.invalid"), "{text}");
+}
+
+#[test]
+fn internal_topics_have_no_more_replicas_than_there_are_brokers() {
+    let broker = Broker::start_with(Options::with(&[
+        ("offsets.topic.replication.factor", "3"),
+        ("offsets.topic.num.partitions", "2"),
+    ]));
+    let mut client = broker.connect();
+    let request = FindCoordinatorRequest {
+        key_type: 0,
+        coordinator_keys: vec!["g".to_owned()],
+        ..FindCoordinatorRequest::default()
+    };
+    let answer = client.call(&request, newest::<FindCoordinatorRequest>());
+    assert_eq!(error(answer.coordinators[0].error_code), ErrorCode::None);
+    let told = client.metadata(&["__consumer_offsets"]);
+    let partitions = &told.topics[0].partitions;
+    assert_eq!(partitions.len(), 2);
+    assert!(partitions.iter().all(|p| p.replica_nodes == [1]));
+}
