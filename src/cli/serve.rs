@@ -21,7 +21,8 @@ pub(crate) use directory::draw_id;
 /// # Errors
 /// When the command line or the settings are wrong, the broker can not start, or ends by a failure.
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
-    logging::start(&args).map_err(|error| Failure::new(Exit::Usage, format!("{error:#}")))?;
+    let loggers =
+        logging::start(&args).map_err(|error| Failure::new(Exit::Usage, format!("{error:#}")))?;
     let loaded = settings::load(&args.settings, args.listen.as_deref())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -36,7 +37,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         ..RuntimeOptions::default()
     })
     .context("the control thread has no runtime")?;
-    Ok(runtime.block_on(assemble::run(args, loaded.config))?)
+    Ok(runtime.block_on(assemble::run(args, loaded.config, loggers))?)
 }
 
 /// Ends the process for a reason that leaves nothing to serve with. The one way to do so.

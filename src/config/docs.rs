@@ -25,6 +25,16 @@ A name that looks like a slip of a known one is an error, and so is a value that
 messages give file and line. Every other name that is not known here is left out with a warning.
 ";
 
+const LOG_LEVELS: &str = "
+## Log levels
+
+Levels change while the broker runs, and last until it ends, through Kafka's broker loggers:
+`kafka-configs.sh --bootstrap-server HOST:PORT --entity-type broker-loggers --entity-name ID`, then
+`--describe`, `--alter --add-config thalweg_storage=DEBUG` or `--alter --delete-config thalweg_storage`.
+Loggers are `root` and the rooms that log, such as `thalweg_net`; one whose level is deleted has that of
+`root` again. Levels are Kafka's: TRACE, DEBUG, INFO, WARN, ERROR, FATAL, where FATAL shows errors too.
+";
+
 const OTHERS: &str = "
 ## Other properties of Kafka
 
@@ -54,6 +64,7 @@ pub fn render_markdown() -> String {
     for property in listed(Scope::Broker) {
         line(&mut out, property, None);
     }
+    out.push_str(LOG_LEVELS);
     out.push_str(OTHERS);
     for keys in KAFKA_KEYS {
         others(&mut out, keys);

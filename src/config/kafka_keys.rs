@@ -345,7 +345,6 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
             "client.quota.callback.class",
             "controller.quota.window.num",
             "controller.quota.window.size.seconds",
-            "max.connection.creation.rate",
             "quota.window.num",
             "quota.window.size.seconds",
             "replication.quota.window.num",
@@ -398,7 +397,6 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
         status: Status::NotYet,
         why: "This limit is not settable in this version.",
         names: &[
-            "max.connections.per.ip.overrides",
             "max.incremental.fetch.session.cache.slots",
             "max.request.partition.size.limit",
         ],

@@ -23,6 +23,7 @@ use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicParti
 
 use crate::checkpoints::Checkpoints;
 use crate::facts::Facts;
+use crate::loggers::Loggers;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 use crate::requests::{AutoCreated, ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
 use crate::view::{ClusterView, Endpoint};
@@ -64,6 +65,8 @@ pub struct ControllerSetup {
     pub random: Box<dyn FnMut() -> [u8; 16]>,
     /// Where the endpoints read what the controller knows.
     pub facts: Arc<Facts>,
+    /// The log levels of this process.
+    pub loggers: Arc<Loggers>,
 }
 
 /// The controller can not begin.
@@ -106,6 +109,7 @@ pub struct Controller {
     facts: Arc<Facts>,
     /// Partitions that the limit of open files leaves room for.
     partitions_max: usize,
+    loggers: Arc<Loggers>,
 }
 
 /// What the controller leaves to whoever stops the broker.
@@ -189,6 +193,7 @@ impl Controller {
             random,
             facts,
             partitions_max: partitions_max(),
+            loggers: setup.loggers,
         };
         controller.open_all().await?;
         controller.facts.set_counts(&controller.view.image);

@@ -18,6 +18,7 @@ mod checkpoints;
 mod controller;
 mod facts;
 pub mod http;
+mod loggers;
 mod metadata_log;
 mod readiness;
 mod requests;
@@ -26,6 +27,7 @@ mod view;
 pub use checkpoints::Checkpoints;
 pub use controller::{Controller, ControllerSetup, Ended, Start, StartError, empty_view};
 pub use facts::Facts;
+pub use loggers::Loggers;
 pub use metadata_log::{MetadataLog, MetadataLogError};
 pub use readiness::Readiness;
 pub use requests::{

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use thalweg_metadata::controller::{InternalTopic, ProducerIdBlock, TopicRefusal};
+use thalweg_metadata::loggers::LogLevels;
 use thalweg_metadata::{Delta, Image, Resource};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
@@ -15,6 +16,7 @@ use thalweg_reactor::{mailbox, oneshot};
 use thalweg_storage::{Opening, PartitionName};
 use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition};
 
+use crate::loggers::Loggers;
 use crate::view::ClusterView;
 
 /// What becomes of a topic that was to be created automatically.
@@ -198,13 +200,20 @@ pub enum ShardCommand {
 #[derive(Clone)]
 pub struct ControlHandle {
     requests: mailbox::Sender<ControlRequest>,
+    loggers: Arc<Loggers>,
 }
 
 impl ControlHandle {
-    /// Wraps the sending end of the controller's mailbox.
+    /// Wraps the sending end of the controller's mailbox, and the log levels that it changes.
     #[must_use]
-    pub fn new(requests: mailbox::Sender<ControlRequest>) -> Self {
-        Self { requests }
+    pub fn new(requests: mailbox::Sender<ControlRequest>, loggers: Arc<Loggers>) -> Self {
+        Self { requests, loggers }
+    }
+
+    /// The log levels in force.
+    #[must_use]
+    pub fn log_levels(&self) -> LogLevels {
+        self.loggers.levels()
     }
 
     /// Ends the controller, once the shards have stopped.

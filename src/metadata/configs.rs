@@ -17,6 +17,7 @@ use thalweg_types::BrokerId;
 
 use crate::controller::TopicRefusal;
 use crate::image::Image;
+use crate::loggers::LogLevels;
 use crate::names;
 
 /// Kafka's numbers of the things that have settings.
@@ -25,8 +26,7 @@ pub(crate) mod resource_type {
     pub(crate) const TOPIC: i8 = 2;
     /// A broker, by id; no name = all brokers.
     pub(crate) const BROKER: i8 = 4;
-    /// The log levels of a broker.
-    pub(crate) const BROKER_LOGGER: i8 = 8;
+    pub(crate) use crate::loggers::BROKER_LOGGER;
     /// A subscription to clients' metrics (KIP-714).
     pub(crate) const CLIENT_METRICS: i8 = 16;
     /// A group (KIP-848).
@@ -41,6 +41,8 @@ pub struct Describing<'a> {
     pub config: &'a BrokerConfig,
     /// The broker.
     pub local: BrokerId,
+    /// Its log levels.
+    pub log_levels: &'a LogLevels,
 }
 
 impl Describing<'_> {
@@ -56,17 +58,28 @@ impl Describing<'_> {
             resource_name: resource.resource_name.clone(),
             ..DescribeConfigsResult::default()
         };
-        match self.describe(resource) {
-            Ok(described) => {
-                let wanted = described.into_iter().filter(|d| is_wanted(resource, d));
-                result.configs = wanted.map(|d| row(d, request)).collect();
-            }
+        match self.rows(resource, request) {
+            Ok(rows) => result.configs = rows,
             Err(refusal) => {
                 result.error_code = refusal.code.code();
                 result.error_message = Some(refusal.message);
             }
         }
         result
+    }
+
+    fn rows(
+        &self,
+        resource: &DescribeConfigsResource,
+        request: &DescribeConfigsRequest,
+    ) -> Result<Vec<DescribeConfigsResourceResult>, TopicRefusal> {
+        if resource.resource_type == resource_type::BROKER_LOGGER {
+            check_is_logging(self.local, &resource.resource_name)?;
+            return Ok(self.log_levels.rows(resource.configuration_keys.as_deref()));
+        }
+        let described = self.describe(resource)?.into_iter();
+        let wanted = described.filter(|d| is_wanted(resource, d));
+        Ok(wanted.map(|d| row(d, request)).collect())
     }
 
     fn describe(&self, resource: &DescribeConfigsResource) -> Result<Vec<Described>, TopicRefusal> {
@@ -100,6 +113,17 @@ pub(crate) fn check_is_local(local: BrokerId, name: &str) -> Result<(), TopicRef
         Ok(id) => {
             format!("Unexpected broker id, expected {local} or empty string, but received {id}")
         }
+        Err(_) => format!("Broker id must be an integer, but it is: {}", shown(name)),
+    };
+    Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
+}
+
+/// Only the broker itself can tell its log levels.
+fn check_is_logging(local: BrokerId, name: &str) -> Result<(), TopicRefusal> {
+    let text = match name.parse::<i32>() {
+        Ok(id) if id == local.0 => return Ok(()),
+        Ok(id) => format!("Unexpected broker id, expected {local} but received {id}"),
+        Err(_) if name.is_empty() => "Broker id must not be empty".to_owned(),
         Err(_) => format!("Broker id must be an integer, but it is: {}", shown(name)),
     };
     Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
@@ -155,9 +179,6 @@ pub fn list_config_resources(
 /// The refusal of a resource whose settings this broker does not have.
 pub(crate) fn unsupported(resource_type: i8) -> TopicRefusal {
     let text = match resource_type {
-        resource_type::BROKER_LOGGER => {
-            "This broker has no log levels that a client can see or change yet.".to_owned()
-        }
         resource_type::CLIENT_METRICS => "This broker takes no metrics of clients.".to_owned(),
         resource_type::GROUP => "Groups have no settings of their own here yet.".to_owned(),
         other => format!("Unsupported resource type: {other}"),

@@ -16,6 +16,7 @@ use thalweg_types::{BrokerId, TopicId};
 use crate::image::Image;
 use crate::record::Record;
 
+pub(crate) use alter_configs::operation;
 pub use cluster::{METADATA_VERSION, METADATA_VERSION_FEATURE, Registration, initial_records};
 pub use internal::InternalTopic;
 pub use producer_ids::ProducerIdBlock;

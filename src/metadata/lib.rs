@@ -29,6 +29,7 @@ pub mod controller;
 mod delta;
 mod describe;
 mod image;
+pub mod loggers;
 pub mod names;
 mod placement;
 mod quotas;

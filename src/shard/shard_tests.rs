@@ -68,7 +68,7 @@ impl Rig {
         let (image, _) = Image::default().apply(&[topic]).expect("a new topic");
         let shard = Shard::new(ShardParts {
             id: ShardId(0),
-            control: ControlHandle::new(requests),
+            control: ControlHandle::new(requests, Arc::default()),
             data_dir: dir.path().to_owned(),
             metrics: Rc::clone(&metrics),
             peers: vec![peer],

@@ -6,8 +6,9 @@ use std::process::{Command, Output, Stdio};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
-    DescribeConfigsRequest, FindCoordinatorRequest, describe_configs_request,
-    describe_configs_response,
+    AlterConfigsRequest, DescribeConfigsRequest, FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest, alter_configs_request, describe_configs_request,
+    describe_configs_response, incremental_alter_configs_request,
 };
 
 use crate::batch::{plain, read_all, values};
@@ -309,4 +310,101 @@ fn internal_topics_have_no_more_replicas_than_there_are_brokers() {
     let partitions = &told.topics[0].partitions;
     assert_eq!(partitions.len(), 2);
     assert!(partitions.iter().all(|p| p.replica_nodes == [1]));
+}
+
+const BROKER_LOGGER: i8 = 8;
+
+/// Sets, or with `None` removes, the level of a logger.
+fn set_level(client: &mut Connection, logger: &str, level: Option<&str>) -> (ErrorCode, String) {
+    let request = IncrementalAlterConfigsRequest {
+        resources: vec![incremental_alter_configs_request::AlterConfigsResource {
+            resource_type: BROKER_LOGGER,
+            resource_name: "1".to_owned(),
+            configs: vec![incremental_alter_configs_request::AlterableConfig {
+                name: logger.to_owned(),
+                config_operation: i8::from(level.is_none()),
+                value: level.map(str::to_owned),
+            }],
+        }],
+        validate_only: false,
+    };
+    let version = newest::<IncrementalAlterConfigsRequest>();
+    let row = client.call(&request, version).responses.remove(0);
+    (error(row.error_code), row.error_message.unwrap_or_default())
+}
+
+/// Every logger and its level.
+fn levels(client: &mut Connection) -> Vec<(String, String)> {
+    let request = DescribeConfigsRequest {
+        resources: vec![describe_configs_request::DescribeConfigsResource {
+            resource_type: BROKER_LOGGER,
+            resource_name: "1".to_owned(),
+            configuration_keys: None,
+        }],
+        ..DescribeConfigsRequest::default()
+    };
+    let version = newest::<DescribeConfigsRequest>();
+    let result = client.call(&request, version).results.remove(0);
+    assert_eq!(error(result.error_code), ErrorCode::None);
+    let rows = result.configs.into_iter();
+    rows.map(|row| {
+        assert_eq!(row.config_source, 6, "DYNAMIC_BROKER_LOGGER_CONFIG");
+        (row.name, row.value.unwrap_or_default())
+    })
+    .collect()
+}
+
+#[test]
+fn log_levels_change_while_the_broker_runs() {
+    let closed = "connection closed";
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let level = |client: &mut Connection, logger: &str| {
+        let all = levels(client).into_iter();
+        let found = all.filter(|(name, _)| name == logger);
+        found.map(|(_, level)| level).collect::<Vec<_>>()
+    };
+    assert_eq!(level(&mut client, "root"), ["INFO"]);
+    assert_eq!(level(&mut client, "thalweg_net"), ["INFO"]);
+    let set = set_level(&mut client, "thalweg_net", Some("DEBUG"));
+    assert_eq!(set.0, ErrorCode::None, "{}", set.1);
+    assert_eq!(level(&mut client, "thalweg_net"), ["DEBUG"]);
+    assert_eq!(level(&mut client, "thalweg_storage"), ["INFO"]);
+    drop(broker.connect());
+    broker.wait_for_log(closed);
+    let debug = |line: &String| line.contains("DEBUG") && line.contains(closed);
+    let set = set_level(&mut client, "thalweg_net", None);
+    assert_eq!(set.0, ErrorCode::None, "{}", set.1);
+    assert_eq!(level(&mut client, "thalweg_net"), ["INFO"]);
+    drop(broker.connect());
+
+    for (logger, value, code) in [
+        ("no.such.logger", Some("INFO"), ErrorCode::InvalidConfig),
+        ("root", Some("LOUD"), ErrorCode::InvalidConfig),
+        ("root", None, ErrorCode::InvalidRequest),
+    ] {
+        assert_eq!(set_level(&mut client, logger, value).0, code, "{logger}");
+    }
+    let whole = AlterConfigsRequest {
+        resources: vec![alter_configs_request::AlterConfigsResource {
+            resource_type: BROKER_LOGGER,
+            resource_name: "1".to_owned(),
+            configs: Vec::new(),
+        }],
+        validate_only: false,
+    };
+    let answer = client.call(&whole, newest::<AlterConfigsRequest>());
+    let row = &answer.responses[0];
+    assert_eq!(error(row.error_code), ErrorCode::InvalidRequest);
+
+    assert_eq!(
+        set_level(&mut client, "root", Some("ERROR")).0,
+        ErrorCode::None
+    );
+    broker.stop();
+    assert_eq!(broker.log().iter().filter(|line| debug(line)).count(), 1);
+    assert_eq!(lines_with(&broker, "stopping"), 0, "INFO is off");
+    // Levels are of the process: the next one begins with its own.
+    broker.start_again();
+    assert_eq!(level(&mut broker.connect(), "root"), ["INFO"]);
 }

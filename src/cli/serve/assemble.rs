@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
 use thalweg_control::http::HttpState;
 use thalweg_control::{
-    Checkpoints, ControlHandle, Controller, ControllerSetup, Ended, Endpoint, Facts, MetadataLog,
-    MetadataLogError, Readiness, ShardCommand, Start, StartError,
+    Checkpoints, ControlHandle, Controller, ControllerSetup, Ended, Endpoint, Facts, Loggers,
+    MetadataLog, MetadataLogError, Readiness, ShardCommand, Start, StartError,
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
 use thalweg_reactor::net::Listener;
@@ -33,6 +33,7 @@ struct Assembly {
     endpoint: Endpoint,
     readiness: Arc<Readiness>,
     facts: Arc<Facts>,
+    loggers: Arc<Loggers>,
     /// One mailbox per shard.
     commands: Vec<mailbox::Sender<ShardCommand>>,
     /// Numbers of the accept loop.
@@ -47,7 +48,11 @@ struct Opened {
 }
 
 /// Starts the broker, serves until SIGTERM or SIGINT, stops it.
-pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result<()> {
+pub(super) async fn run(
+    args: ServeArgs,
+    config: BrokerConfig,
+    loggers: Arc<Loggers>,
+) -> anyhow::Result<()> {
     let began = time::now();
     let started = Started::default();
     let signal = signals::watch(started.clone()).context("catching SIGTERM and SIGINT")?;
@@ -65,6 +70,7 @@ pub(super) async fn run(args: ServeArgs, config: BrokerConfig) -> anyhow::Result
         facts: Arc::new(Facts::new(first_facts(&config))),
         config: Arc::new(config),
         layout,
+        loggers,
         commands,
         accepted: Rc::new(RefCell::new(CoreMetrics::of_control())),
     };
@@ -105,7 +111,7 @@ impl Assembly {
         let (log, records) =
             MetadataLog::open(dir.path(), dir.opening(&MetadataLog::partition())).await?;
         let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
-        let control = ControlHandle::new(requests);
+        let control = ControlHandle::new(requests, Arc::clone(&self.loggers));
         let mut shards = Shards::start(
             &self.layout,
             &self.config,
@@ -124,6 +130,7 @@ impl Assembly {
             shards: self.commands.clone(),
             random: Box::new(directory::random_bytes),
             facts: Arc::clone(&self.facts),
+            loggers: Arc::clone(&self.loggers),
         })
         .await
         .map_err(|error| match error {

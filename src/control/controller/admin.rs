@@ -49,6 +49,7 @@ impl Controller {
                 row.error_message = Some(NOT_DURABLE.to_owned());
             }
         }
+        self.loggers.alter(request, &mut answer);
         answer
     }
 

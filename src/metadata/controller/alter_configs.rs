@@ -14,6 +14,7 @@ use thalweg_types::limits::CONFIG_VALUE_BYTES_MAX;
 
 use super::{Controller, Decision, TopicRefusal};
 use crate::configs::{check_is_local, resource_type, shown, unsupported};
+use crate::loggers::{BROKER_LOGGER, check_is_node};
 use crate::names;
 use crate::record::Record;
 
@@ -45,16 +46,16 @@ struct Step<'r> {
 }
 
 /// Kafka's numbers of the operations.
-mod operation {
-    pub(super) const SET: i8 = 0;
-    pub(super) const DELETE: i8 = 1;
-    pub(super) const APPEND: i8 = 2;
-    pub(super) const SUBTRACT: i8 = 3;
+pub(crate) mod operation {
+    pub(crate) const SET: i8 = 0;
+    pub(crate) const DELETE: i8 = 1;
+    pub(crate) const APPEND: i8 = 2;
+    pub(crate) const SUBTRACT: i8 = 3;
 }
 
 impl Controller<'_> {
     /// Decides an IncrementalAlterConfigs request, each resource by itself. With `validate_only`
-    /// there are no records.
+    /// there are no records. Of log levels it checks only that they are this broker's.
     pub fn alter_configs_by_steps(
         &self,
         request: &IncrementalAlterConfigsRequest,
@@ -78,6 +79,10 @@ impl Controller<'_> {
                 })
                 .collect();
             let outcome = once(&twice, kind, name).and_then(|()| {
+                if kind == BROKER_LOGGER {
+                    // Nothing is stored: whoever holds the levels carries it out.
+                    return check_is_node(self.config.node_id(), name).map(|()| Vec::new());
+                }
                 let target = self.target(kind, name)?;
                 let before = self.stored(target);
                 let after = self.stepped(target, &before, &steps)?;
@@ -173,6 +178,8 @@ impl Controller<'_> {
                 }
                 Ok(Target::Broker(name))
             }
+            // Log levels change by steps only.
+            BROKER_LOGGER => Err(invalid(format!("Unknown resource type {BROKER_LOGGER}"))),
             other => Err(unsupported(other)),
         }
     }

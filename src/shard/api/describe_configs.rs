@@ -20,10 +20,12 @@ pub(crate) async fn answer(
         (resource.resource_type, resource.resource_name.clone())
     });
     let view = shard.view();
+    let log_levels = shard.control.log_levels();
     let describing = Describing {
         image: &view.image,
         config: &view.config,
         local: view.broker_id,
+        log_levels: &log_levels,
     };
     let mut response = DescribeConfigsResponse::default();
     let mut pace = Pace::default();

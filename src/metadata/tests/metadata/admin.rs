@@ -1,6 +1,7 @@
 //! Settings and numbers of partitions, changed and told.
 
 use thalweg_metadata::configs::{Describing, list_config_resources};
+use thalweg_metadata::loggers::{LogLevel, LogLevels};
 use thalweg_metadata::{Controller, Image, describe_topic_partitions};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::create_partitions_request::{
@@ -151,7 +152,7 @@ fn refusals_are_kafkas() {
         (TOPIC, "", ErrorCode::InvalidRequest),
         (BROKER, "2", ErrorCode::InvalidRequest),
         (BROKER, "x", ErrorCode::InvalidRequest),
-        (8, "1", ErrorCode::InvalidRequest),
+        (8, "2", ErrorCode::InvalidRequest),
         (99, "t", ErrorCode::InvalidRequest),
     ] {
         assert_eq!(code(kind, name, &ok), expected, "{kind} {name}");
@@ -349,6 +350,7 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
         image: &image,
         config: &config,
         local: LOCAL,
+        log_levels: &LogLevels::all(LogLevel::Info),
     };
     let resource = |kind, name: &str, keys: Option<&[&str]>| DescribeConfigsResource {
         resource_type: kind,
@@ -364,6 +366,8 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
             resource(TOPIC, "u", None),
             resource(BROKER, "2", None),
             resource(8, "1", None),
+            resource(8, "", None),
+            resource(8, "1", Some(&["thalweg_net", "no.such"])),
         ],
         include_synonyms: true,
         include_documentation: true,
@@ -385,7 +389,11 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
     assert_eq!(told[3], (ErrorCode::None, 0));
     assert_eq!(told[4], (ErrorCode::UnknownTopicOrPartition, 0));
     assert_eq!(told[5], (ErrorCode::InvalidRequest, 0));
-    assert_eq!(told[6], (ErrorCode::InvalidRequest, 0));
+    assert_eq!(told[6], (ErrorCode::None, 7), "the root and six rooms");
+    assert_eq!(told[7], (ErrorCode::InvalidRequest, 0));
+    assert_eq!(told[8], (ErrorCode::None, 1));
+    let root = &results[6].configs[0];
+    assert_eq!((root.name.as_str(), root.config_source), ("root", 6));
     let segment = &results[1].configs[0];
     assert_eq!((segment.config_type, segment.config_source), (3, 5));
     assert_eq!(segment.synonyms[0].name, "log.segment.bytes");
