@@ -361,6 +361,19 @@ impl BrokerConfig {
         self.int("offset.metadata.max.bytes").unsigned_abs() as usize
     }
 
+    /// `offsets.retention.minutes`, in milliseconds.
+    #[must_use]
+    pub fn offsets_retention_ms(&self) -> i64 {
+        i64::from(self.int("offsets.retention.minutes")) * 60_000
+    }
+
+    /// `offsets.retention.check.interval.ms`, at least 1.
+    #[must_use]
+    pub fn offsets_retention_check_interval_ms(&self) -> u64 {
+        self.long("offsets.retention.check.interval.ms")
+            .unsigned_abs()
+    }
+
     /// `offsets.topic.num.partitions`, at least 1.
     #[must_use]
     pub fn offsets_topic_num_partitions(&self) -> i32 {
@@ -448,6 +461,8 @@ mod tests {
         assert_eq!(c.group_session_timeout_ms(), 6_000..=1_800_000);
         assert_eq!(c.group_max_size(), i32::MAX as usize);
         assert_eq!(c.offset_metadata_max_bytes(), 4_096);
+        assert_eq!(c.offsets_retention_ms(), 7 * 24 * 3_600_000);
+        assert_eq!(c.offsets_retention_check_interval_ms(), 600_000);
         assert_eq!(c.offsets_topic_num_partitions(), 50);
         assert_eq!(c.offsets_topic_replication_factor(), 3);
         assert_eq!(c.offsets_topic_segment_bytes(), 104_857_600);

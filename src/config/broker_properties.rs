@@ -492,6 +492,21 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "offsets.retention.check.interval.ms",
+        POSITIVE_LONG,
+        "600000",
+        "How often groups are searched for offsets whose time is over.",
+    )
+    .active(),
+    Property::broker(
+        "offsets.retention.minutes",
+        POSITIVE_INT,
+        "10080",
+        "How long offsets are kept after the last member left their group, or after their commit \
+         where nobody joins or their topic is not read any more (KIP-211).",
+    )
+    .active(),
+    Property::broker(
         "offsets.topic.num.partitions",
         Kind::Int(Bounds::between(1, 10_000)),
         "50",

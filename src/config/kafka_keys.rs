@@ -280,16 +280,6 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
         prefixes: &[],
     },
     KafkaKeys {
-        title: "Expiry of offsets",
-        status: Status::NotYet,
-        why: "Committed offsets do not expire in this version.",
-        names: &[
-            "offsets.retention.check.interval.ms",
-            "offsets.retention.minutes",
-        ],
-        prefixes: &[],
-    },
-    KafkaKeys {
         title: "Workings of Kafka's coordinators",
         status: Status::NoMeaning,
         why: "Here each core coordinates the groups of its own partitions.",

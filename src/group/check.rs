@@ -5,6 +5,7 @@ use std::rc::Rc;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::member::{Member, Waiting};
+use crate::tally::Tally;
 use crate::timers::{Timer, Timers};
 
 impl Coordinator {
@@ -20,13 +21,20 @@ impl Coordinator {
             timers += check_timers(group, &self.timers, self.is_loading());
             check_counts(group);
             check_state(group);
+            assert_eq!(group.offsets.iter().count(), group.offsets.len(), "{id}");
             let writes = self.writes.pending.values();
             let of_group = writes.filter(|pending| pending.group == *id).count();
             assert_eq!(of_group, group.writes, "{id}: writes on their way");
         }
-        assert_eq!(timers, self.timers.len(), "each timer belongs to somebody");
-        let bytes: usize = self.groups.values().map(Group::bytes).sum();
-        assert_eq!(bytes, self.bytes, "the sum of bytes");
+        let looks = usize::from(!self.is_loading());
+        assert_eq!(
+            timers + looks,
+            self.timers.len(),
+            "each timer belongs to somebody"
+        );
+        let mut tally = Tally::default();
+        self.groups.values().for_each(|group| tally.add(group));
+        assert_eq!(tally, self.tally(), "the sums");
     }
 }
 

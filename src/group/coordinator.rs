@@ -7,6 +7,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest, SyncGroupRequest,
 };
+use thalweg_types::TimestampMs;
 
 use crate::ask::{
     Answer, Ask, Caller, Effect, Now, Token, WriteId, refused_commit, refused_join,
@@ -16,6 +17,7 @@ use crate::group::{Group, State};
 use crate::orphans::Topics;
 use crate::record::Record;
 use crate::settings::Settings;
+use crate::tally::{Happened, Tally};
 use crate::timers::{Timer, Timers};
 use crate::turn::{Pending, Then, Turn, Writes};
 
@@ -32,8 +34,10 @@ pub struct Coordinator {
     pub(crate) groups: HashMap<Rc<str>, Group>,
     pub(crate) timers: Timers,
     pub(crate) writes: Writes,
-    /// Bytes of all groups.
-    pub(crate) bytes: usize,
+    pub(crate) tally: Tally,
+    pub(crate) happened: Happened,
+    /// When the log had been replayed.
+    pub(crate) loaded: Now,
     draw: Draw,
     is_loading: bool,
 }
@@ -48,7 +52,12 @@ impl Coordinator {
             groups: HashMap::new(),
             timers: Timers::default(),
             writes: Writes::default(),
-            bytes: 0,
+            tally: Tally::default(),
+            happened: Happened::default(),
+            loaded: Now {
+                ms: 0,
+                wall: TimestampMs::NONE,
+            },
             draw,
             is_loading: true,
         }
@@ -68,6 +77,8 @@ impl Coordinator {
     /// of topics that are gone end. `Topics` must know all topics by now.
     pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) {
         self.is_loading = false;
+        self.loaded = now;
+        self.plan_expiry(now);
         let size_max = self.settings.group_size_max;
         let ids: Vec<Rc<str>> = self.groups.keys().cloned().collect();
         for id in ids {
@@ -143,6 +154,7 @@ impl Coordinator {
         let pending = self.take_write(id);
         self.with_turn(&pending.group, now, out, |group, turn| {
             group.writes -= 1;
+            let offsets = pending.records.len() as u64;
             for record in pending.records {
                 // The state of the members is ahead of the log; only offsets wait for it.
                 match record {
@@ -152,13 +164,20 @@ impl Coordinator {
             }
             match pending.then {
                 Then::Nothing => {}
-                Then::Commit(token, answer) => turn.answer(token, answer),
+                Then::Commit(token, answer) => {
+                    turn.happened.offsets_committed += offsets;
+                    turn.answer(token, answer);
+                }
                 Then::DeleteOffsets(token, answer) => turn.answer(token, answer),
                 Then::Assign { generation, shares } => group.on_assigned(turn, generation, shares),
                 Then::Delete(token, answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     group.is_recorded = false;
                     turn.answer(token, answer);
+                }
+                Then::Retire { .. } => {
+                    group.transition(State::Empty, turn.now.wall);
+                    group.is_recorded = false;
                 }
             }
         });
@@ -199,6 +218,7 @@ impl Coordinator {
                     answer.error_code = code.code();
                     turn.answer(token, answer);
                 }
+                Then::Retire { since } => group.transition(State::Empty, since),
             }
         });
     }
@@ -222,14 +242,20 @@ impl Coordinator {
                 }),
                 Timer::Join(id) => self.with_turn(&id, now, out, |g, turn| g.on_join_due(turn)),
                 Timer::Sync(id) => self.with_turn(&id, now, out, |g, turn| g.on_sync_due(turn)),
+                Timer::Expiry => self.on_expiry_due(now, out),
             }
         }
     }
 
-    /// Groups, loaded or made since.
+    /// What there is now.
     #[must_use]
-    pub fn group_count(&self) -> usize {
-        self.groups.len()
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// What happened since the last call.
+    pub fn take_happened(&mut self) -> Happened {
+        std::mem::take(&mut self.happened)
     }
 
     fn take_write(&mut self, id: WriteId) -> Pending {
@@ -260,7 +286,7 @@ impl Coordinator {
             None if !request.member_id.is_empty() => return refuse(ErrorCode::UnknownMemberId),
             None if !self.has_room_for_group() => return refuse(ErrorCode::GroupMaxSizeReached),
             Some(group)
-                if self.bytes >= self.settings.bytes_max
+                if self.tally.bytes >= self.settings.bytes_max
                     && !group.members.contains_key(request.member_id.as_str()) =>
             {
                 return refuse(ErrorCode::GroupMaxSizeReached);
@@ -336,7 +362,7 @@ impl Coordinator {
                 return refuse(ErrorCode::InvalidCommitOffsetSize);
             }
         }
-        let has_room = self.bytes < self.settings.bytes_max;
+        let has_room = self.tally.bytes < self.settings.bytes_max;
         self.ensure_group(&id, now);
         let mut answer = None;
         self.with_turn(&id, now, out, |group, turn| {
@@ -350,7 +376,7 @@ impl Coordinator {
     fn ensure_group(&mut self, id: &Rc<str>, now: Now) {
         if !self.groups.contains_key(id) {
             let group = Group::new(Rc::clone(id), now.wall);
-            self.bytes += group.bytes();
+            self.tally.add(&group);
             self.groups.insert(Rc::clone(id), group);
         }
     }
@@ -367,25 +393,26 @@ impl Coordinator {
         let Some(group) = self.groups.get_mut(id) else {
             return;
         };
-        let before = group.bytes();
+        self.tally.remove(group);
         let mut turn = Turn {
             now,
             settings: &self.settings,
             topics: &self.topics,
             timers: &mut self.timers,
             writes: &mut self.writes,
+            happened: &mut self.happened,
             out,
         };
         event(group, &mut turn);
-        self.bytes = self.bytes - before + group.bytes();
         if group.is_forgettable() {
-            self.bytes -= group.bytes();
             self.groups.remove(id);
+        } else {
+            self.tally.add(group);
         }
     }
 
     pub(crate) fn has_room_for_group(&self) -> bool {
-        self.groups.len() < self.settings.groups_max && self.bytes < self.settings.bytes_max
+        self.groups.len() < self.settings.groups_max && self.tally.bytes < self.settings.bytes_max
     }
 }
 

@@ -10,11 +10,15 @@ use thalweg_protocol::messages::group_metadata_value::MemberMetadata;
 use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use thalweg_protocol::messages::join_group_response::JoinGroupResponseMember;
 use thalweg_types::TimestampMs;
+use thalweg_types::limits::MEMBER_CLIENT_ID_BYTES_MAX;
 
 use crate::member::{Member, Waiting};
 use crate::offsets::Offsets;
 use crate::record::Record;
 use crate::subscription::{self, CONSUMER};
+
+/// Bytes that an id handed out takes at most, its timer included.
+const PENDING_MEMBER_BYTES: usize = MEMBER_CLIENT_ID_BYTES_MAX + 160;
 
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,7 +324,8 @@ impl Group {
     /// What the group counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
         const GROUP_BYTES: usize = 512;
-        GROUP_BYTES + self.id.len() + self.member_bytes + self.offsets.bytes()
+        let pending = self.pending.len() * PENDING_MEMBER_BYTES;
+        GROUP_BYTES + self.id.len() + self.member_bytes + pending + self.offsets.bytes()
     }
 }
 

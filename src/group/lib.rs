@@ -20,7 +20,8 @@
 //! # Invariants
 //! - Every token given to `on_ask` is answered exactly once.
 //! - An offset that a client can fetch is committed, in the topic that has the name now.
-//! - Time only comes from the monotonic clock, except where a record or a client asks for a date.
+//! - Time only comes from the monotonic clock, except where a record or a client asks for a date, and
+//!   for the age of offsets, which outlives processes.
 //! - Everything is bounded: groups, members, ids handed out, bytes per group and in sum.
 //!
 //! # Cost
@@ -34,6 +35,7 @@ mod ask;
 mod check;
 mod commit;
 mod coordinator;
+mod expiry;
 mod group;
 mod member;
 mod membership;
@@ -43,6 +45,7 @@ mod rebalance;
 mod record;
 mod settings;
 mod subscription;
+mod tally;
 mod timers;
 mod turn;
 
@@ -56,6 +59,7 @@ pub use offsets::Committed;
 pub use orphans::Topics;
 pub use record::{Record, RecordError};
 pub use settings::Settings;
+pub use tally::{Happened, Tally};
 
 /// Index of the partition of the offsets topic that holds `group`: Java's hash of the name, made
 /// positive as Kafka does it, over the number of partitions.

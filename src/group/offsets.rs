@@ -30,11 +30,17 @@ pub struct Committed {
 pub(crate) struct Offsets {
     topics: HashMap<Rc<str>, BTreeMap<i32, Committed>>,
     bytes: usize,
+    len: usize,
 }
 
 impl Offsets {
     pub(crate) fn is_empty(&self) -> bool {
         self.topics.is_empty()
+    }
+
+    /// Partitions with an offset.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     /// Approximate memory in bytes.
@@ -68,8 +74,9 @@ impl Offsets {
             Some(value) => {
                 self.bytes += bytes_of(&value);
                 let of_topic = self.topics.entry(Rc::clone(topic)).or_default();
-                if let Some(old) = of_topic.insert(partition, value) {
-                    self.bytes -= bytes_of(&old);
+                match of_topic.insert(partition, value) {
+                    Some(old) => self.bytes -= bytes_of(&old),
+                    None => self.len += 1,
                 }
             }
             None => {
@@ -77,6 +84,7 @@ impl Offsets {
                     return;
                 };
                 if let Some(old) = of_topic.remove(&partition) {
+                    self.len -= 1;
                     self.bytes -= bytes_of(&old);
                 }
                 if of_topic.is_empty() {

@@ -50,6 +50,7 @@ impl Coordinator {
                 ended.push((Rc::clone(&group.id), gone));
             }
         }
+        ended.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (id, records) in ended {
             self.with_turn(&id, now, out, |group, turn| group.end(turn, &records));
         }

@@ -117,6 +117,7 @@ impl Group {
             self.remove(turn, &id, ErrorCode::UnknownMemberId);
         }
         self.generation = self.generation.checked_add(1).unwrap_or(1);
+        turn.happened.rebalances += 1;
         if self.members.is_empty() {
             self.become_empty(turn);
             return;
@@ -303,6 +304,7 @@ impl Group {
             turn.timers.arm(member.timer_at, timer);
             return;
         }
+        turn.happened.members_timed_out += 1;
         self.remove(turn, id, ErrorCode::UnknownMemberId);
         self.after_removal(turn);
     }

@@ -17,6 +17,10 @@ pub struct Settings {
     pub group_size_max: usize,
     /// `offset.metadata.max.bytes`.
     pub offset_metadata_bytes_max: usize,
+    /// `offsets.retention.minutes`, in milliseconds.
+    pub offsets_retention_ms: i64,
+    /// `offsets.retention.check.interval.ms`.
+    pub offsets_check_interval_ms: u64,
     /// Member ids handed out and not used yet, per group.
     pub pending_members_max: usize,
     /// Groups of this coordinator.
@@ -35,6 +39,8 @@ impl Default for Settings {
             session_timeout_ms: 6_000..=1_800_000,
             group_size_max: i32::MAX as usize,
             offset_metadata_bytes_max: 4_096,
+            offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
+            offsets_check_interval_ms: 10 * 60 * 1_000,
             pending_members_max: GROUP_PENDING_MEMBERS_MAX,
             groups_max: COORDINATOR_GROUPS_MAX,
             group_bytes_max: GROUP_BYTES_MAX,

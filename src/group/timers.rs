@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     Join(Rc<str>),
     /// The syncing phase of a group.
     Sync(Rc<str>),
+    /// The next look for what is over, in all groups.
+    Expiry,
 }
 
 /// Ordered set of (monotonic milliseconds, timer).

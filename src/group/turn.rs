@@ -7,10 +7,13 @@ use bytes::Bytes;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{OffsetCommitResponse, OffsetDeleteResponse};
 
+use thalweg_types::TimestampMs;
+
 use crate::ask::{Answer, Effect, Now, Token, WriteId};
 use crate::orphans::Topics;
 use crate::record::Record;
 use crate::settings::Settings;
+use crate::tally::Happened;
 use crate::timers::Timers;
 
 /// What happens when a write is committed.
@@ -27,6 +30,8 @@ pub(crate) enum Then {
     },
     /// The group is gone.
     Delete(Token, DeletableGroupResult),
+    /// The group is gone because its time was over. It was without members since then.
+    Retire { since: TimestampMs },
     /// Offsets are gone.
     DeleteOffsets(Token, OffsetDeleteResponse),
 }
@@ -53,6 +58,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) topics: &'a Topics,
     pub(crate) timers: &'a mut Timers,
     pub(crate) writes: &'a mut Writes,
+    pub(crate) happened: &'a mut Happened,
     pub(crate) out: &'a mut Vec<Effect>,
 }
 

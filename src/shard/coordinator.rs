@@ -13,8 +13,10 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
 use thalweg_group::{
-    Answer, Ask, Caller, Coordinator, Effect, Now, Record, Settings, Token, WriteId,
+    Answer, Ask, Caller, Coordinator, Effect, Happened, Now, Record, Settings, Tally, Token,
+    WriteId,
 };
+use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
 use thalweg_reactor::time::{Duration, Instant};
@@ -26,7 +28,7 @@ use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator_load;
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
-use crate::shard::SharedView;
+use crate::shard::{SharedMetrics, SharedView};
 
 /// A request on its way to the coordinator of its group.
 pub(crate) struct GroupAsk {
@@ -43,14 +45,16 @@ pub(crate) struct GroupAsk {
 /// The coordinators of one shard.
 pub(crate) struct Coordinators {
     view: SharedView,
+    metrics: SharedMetrics,
     homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
     is_stopping: Cell<bool>,
 }
 
 impl Coordinators {
-    pub(crate) fn new(view: SharedView) -> Coordinators {
+    pub(crate) fn new(view: SharedView, metrics: SharedMetrics) -> Coordinators {
         Coordinators {
             view,
+            metrics,
             homes: RefCell::default(),
             is_stopping: Cell::new(false),
         }
@@ -60,7 +64,7 @@ impl Coordinators {
     /// by now: offsets of others end.
     pub(crate) fn open(&self, partition: Rc<Partition>, config: &BrokerConfig) {
         let id = partition.id();
-        let home = Home::new(partition, settings(config), &self.view);
+        let home = Home::new(partition, settings(config), self);
         *home.loading.borrow_mut() = Some(task::spawn(load(Rc::clone(&home))));
         self.homes.borrow_mut().insert(id, home);
     }
@@ -99,6 +103,33 @@ impl Coordinators {
         }
     }
 
+    /// Says what there is in all of them.
+    pub(crate) fn gauge(&self, counters: &mut Counters) {
+        let (mut loading, mut sum) = (0, Tally::default());
+        for home in self.homes.borrow().values() {
+            let machine = home.machine.borrow();
+            loading += u64::from(machine.is_loading());
+            let tally = machine.tally();
+            sum.empty += tally.empty;
+            sum.preparing += tally.preparing;
+            sum.completing += tally.completing;
+            sum.stable += tally.stable;
+            sum.dead += tally.dead;
+            sum.members += tally.members;
+            sum.offsets += tally.offsets;
+            sum.bytes += tally.bytes;
+        }
+        counters.coordinators_loading = loading;
+        counters.groups_empty = sum.empty as u64;
+        counters.groups_preparing = sum.preparing as u64;
+        counters.groups_completing = sum.completing as u64;
+        counters.groups_stable = sum.stable as u64;
+        counters.groups_dead = sum.dead as u64;
+        counters.group_members = sum.members as u64;
+        counters.group_offsets = sum.offsets as u64;
+        counters.group_bytes = sum.bytes as u64;
+    }
+
     /// Ends every coordinator.
     pub(crate) fn close_all(&self) {
         for (_, home) in self.homes.borrow_mut().drain() {
@@ -116,6 +147,7 @@ enum Waits {
 
 /// One coordinator with its partition.
 pub(crate) struct Home {
+    metrics: SharedMetrics,
     partition: Rc<Partition>,
     machine: RefCell<Coordinator>,
     waiting: RefCell<HashMap<Token, (Waits, oneshot::Sender<Answer>)>>,
@@ -135,10 +167,11 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    fn new(partition: Rc<Partition>, settings: Settings, view: &SharedView) -> Rc<Home> {
-        let view = Rc::clone(view);
+    fn new(partition: Rc<Partition>, settings: Settings, of: &Coordinators) -> Rc<Home> {
+        let view = Rc::clone(&of.view);
         let topics = move |name: &str| Some(view.borrow().image.topic(name)?.id);
         Rc::new(Home {
+            metrics: Rc::clone(&of.metrics),
             partition,
             machine: RefCell::new(Coordinator::new(
                 settings,
@@ -211,6 +244,8 @@ impl Home {
                 }
             }
         }
+        let happened = self.machine.borrow_mut().take_happened();
+        count(&mut self.metrics.borrow_mut().counters, happened);
         self.set_timer();
     }
 
@@ -317,12 +352,19 @@ async fn load(home: Rc<Home>) {
         }
     }
     home.event(|machine, now, out| machine.on_loaded(now, out));
+    let ms = (time::now() - began).as_millis() as u64;
+    {
+        let counters = &mut home.metrics.borrow_mut().counters;
+        counters.group_loads += 1;
+        counters.group_load_ms += ms;
+        counters.group_records_loaded += records;
+    }
     if records > 0 {
         tracing::info!(
             partition = partition.name(),
             records,
-            groups = home.machine.borrow().group_count(),
-            ms = (time::now() - began).as_millis() as u64,
+            offsets = home.machine.borrow().tally().offsets,
+            ms,
             "groups loaded"
         );
     }
@@ -362,12 +404,22 @@ fn batch_of(
     Ok((BytesMut::from(batch), summary))
 }
 
+fn count(counters: &mut Counters, happened: Happened) {
+    counters.offsets_committed += happened.offsets_committed;
+    counters.group_rebalances += happened.rebalances;
+    counters.group_members_timed_out += happened.members_timed_out;
+    counters.offsets_expired += happened.offsets_expired;
+    counters.groups_expired += happened.groups_expired;
+}
+
 fn settings(config: &BrokerConfig) -> Settings {
     Settings {
         initial_rebalance_delay_ms: config.group_initial_rebalance_delay_ms(),
         session_timeout_ms: config.group_session_timeout_ms(),
         group_size_max: config.group_max_size(),
         offset_metadata_bytes_max: config.offset_metadata_max_bytes(),
+        offsets_retention_ms: config.offsets_retention_ms(),
+        offsets_check_interval_ms: config.offsets_retention_check_interval_ms(),
         ..Settings::default()
     }
 }

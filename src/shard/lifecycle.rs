@@ -431,6 +431,7 @@ impl Lifecycle {
         metrics.counters.partitions_offline = offline;
         metrics.counters.fetches_parked = parked;
         metrics.counters.producers = producers;
+        self.shard.coordinators.gauge(&mut metrics.counters);
         metrics.counters.mailbox_depth = waiting;
         metrics.counters.reactor_ops = stats.ops_started;
         metrics.counters.reactor_short_writes = stats.short_ops_resubmitted;

@@ -33,13 +33,16 @@ use crate::producer_ids::ProducerIds;
 /// The current picture of the cluster, replaced as a whole.
 pub(crate) type SharedView = Rc<RefCell<Arc<ClusterView>>>;
 
+/// The numbers of one core.
+pub(crate) type SharedMetrics = Rc<RefCell<CoreMetrics>>;
+
 /// One core's state, shared by its tasks through `Rc`; no borrow is held across an await.
 pub(crate) struct Shard {
     pub(crate) id: ShardId,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
     pub(crate) data_dir: PathBuf,
-    pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
+    pub(crate) metrics: SharedMetrics,
     peers: Vec<mailbox::Sender<Mail>>,
     view: SharedView,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
@@ -94,7 +97,7 @@ impl Shard {
             config: parts.config,
             control: parts.control,
             data_dir: parts.data_dir,
-            metrics: parts.metrics,
+            metrics: Rc::clone(&parts.metrics),
             peers: parts.peers,
             view: Rc::clone(&view),
             partitions: RefCell::default(),
@@ -104,7 +107,7 @@ impl Shard {
             parks: Cell::new(0),
             fetch_sessions: RefCell::new(FetchSessions::new(parts.id.0, shard_count)),
             producer_ids: Rc::default(),
-            coordinators: Coordinators::new(view),
+            coordinators: Coordinators::new(view, parts.metrics),
             large_turn: LargeTurn::default(),
             parked_partitions: Cell::new(0),
         })

@@ -9,11 +9,13 @@ use thalweg_protocol::messages::offset_commit_request::{
 use thalweg_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
-use thalweg_protocol::messages::{OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse};
+use thalweg_protocol::messages::{
+    ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse,
+};
 use thalweg_types::Uuid;
 
-use crate::broker::Broker;
-use crate::groups::{commit_patiently, fetch_all, options, with_coordinators};
+use crate::broker::{Broker, is_long};
+use crate::groups::{commit_patiently, commit_request, fetch_all, options, with_coordinators};
 use crate::wire::{Connection, error};
 
 fn of(topic: &str, offset: i64) -> BTreeMap<(String, i32), i64> {
@@ -77,6 +79,50 @@ fn rp_116_a_kill_right_after_the_deletion_brings_no_offset_back() {
         drop(client);
         broker.kill();
         broker.start_again();
+    }
+}
+
+#[test]
+fn rp_116_offsets_expire_while_the_broker_runs() {
+    let mut options = options();
+    for (key, value) in [
+        ("offsets.retention.minutes", "1"),
+        ("offsets.retention.check.interval.ms", "50"),
+    ] {
+        options.properties.push((key, value.to_owned()));
+    }
+    let broker = Broker::start_with(options);
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 1, &[]);
+    commit_patiently(&mut client, "kept", &[("t", 0, 3)]);
+    // An old client says itself how long: here, not at all.
+    let mut request = commit_request("over", &[("t", 0, 3)]);
+    request.retention_time_ms = 1;
+    loop {
+        let answer = client.call(&request, 4);
+        match error(answer.topics[0].partitions[0].error_code) {
+            ErrorCode::None => break,
+            ErrorCode::CoordinatorLoadInProgress => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    while !fetch_all(&mut client, "over").is_empty() {}
+    assert_eq!(fetch_all(&mut client, "kept"), of("t", 3));
+    let groups = client.call(&ListGroupsRequest::default(), 4).groups;
+    assert_eq!(groups.len(), 1, "a group goes with its last offset");
+    for (name, value) in [
+        ("thalweg_group_offsets_committed_total", 2.0),
+        ("thalweg_group_offsets_expired_total", 1.0),
+        ("thalweg_group_offsets", 1.0),
+        ("thalweg_groups_empty", 1.0),
+        ("thalweg_groups_stable", 0.0),
+        ("thalweg_group_coordinators_loading", 0.0),
+        ("thalweg_group_loads_total", 8.0),
+    ] {
+        assert_eq!(broker.metric(name, &[]), value, "{name}");
+    }
+    if is_long() {
+        while !fetch_all(&mut client, "kept").is_empty() {}
     }
 }
 

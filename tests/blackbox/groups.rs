@@ -561,3 +561,80 @@ fn a_stop_does_not_wait_for_members_that_wait_for_others() {
     let answer = answered.join().expect("answered");
     assert_eq!(error(answer.error_code), ErrorCode::NotCoordinator);
 }
+
+#[test]
+fn the_first_round_takes_its_delay_and_no_longer() {
+    // Trap 8 of the protocol: some brokers take 23 s.
+    const DELAY: Duration = Duration::from_millis(700);
+    let broker = Broker::start_with(Options::with(&[
+        ("group.initial.rebalance.delay.ms", "700"),
+        ("offsets.topic.num.partitions", "8"),
+    ]));
+    let mut client = with_coordinators(&broker);
+    // Once its coordinator has loaded.
+    fetch_all(&mut client, "g");
+    let begun = Instant::now();
+    let joined = join(&mut client, "g", 9);
+    let took = begun.elapsed();
+    assert_eq!(error(joined.error_code), ErrorCode::None);
+    assert!(
+        (DELAY..DELAY + Duration::from_secs(1)).contains(&took),
+        "{took:?}"
+    );
+}
+
+#[test]
+fn bi_10_ids_forge_no_log_lines_and_no_metrics() {
+    let broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 1, &[]);
+    let long = "g".repeat(i16::MAX as usize);
+    let ids = [
+        "forged\n\u{1b}[31mERROR thalweg",
+        "forged\" 1\n# TYPE",
+        &long,
+    ];
+    for id in ids {
+        commit_patiently(&mut client, id, &[("t", 0, 1)]);
+        let joined = join(&mut client, id, 9);
+        assert_eq!(error(joined.error_code), ErrorCode::None);
+        let again = client.call(&join_request(id, id), 9);
+        assert_eq!(error(again.error_code), ErrorCode::UnknownMemberId);
+        let request = DescribeGroupsRequest {
+            groups: vec![id.to_owned()],
+            include_authorized_operations: false,
+        };
+        let described = client.call(&request, 6).groups.remove(0);
+        assert_eq!((described.error_code, &*described.group_id), (0, id));
+        assert_eq!(fetch_all(&mut client, id).len(), 1);
+    }
+    for request in [join_request("", ""), join_request("", "m")] {
+        let refused = client.call(&request, 9);
+        assert_eq!(error(refused.error_code), ErrorCode::InvalidGroupId);
+    }
+    let (_, page) = broker.get("/metrics");
+    assert!(!page.contains("forged") && page.len() < 1_000_000);
+    assert_eq!(broker.metric("thalweg_group_members", &[]), 3.0);
+    let log = broker.log();
+    assert!(!log.iter().any(|line| line.contains("forged")), "{log:?}");
+}
+
+#[test]
+fn bi_36_text_beside_an_offset_is_bounded() {
+    let mut options = options();
+    let bound = ("offset.metadata.max.bytes", "100".to_owned());
+    options.properties.push(bound);
+    let broker = Broker::start_with(options);
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 2, &[]);
+    commit_patiently(&mut client, "g", &[("t", 0, 1)]);
+    let mut request = commit_request("g", &[("t", 0, 2), ("t", 1, 3)]);
+    request.topics[0].partitions[0].committed_metadata = Some("x".repeat(101));
+    request.topics[1].partitions[0].committed_metadata = Some("x".repeat(100));
+    let answer = client.call(&request, 9);
+    let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let codes: Vec<ErrorCode> = rows.map(|row| error(row.error_code)).collect();
+    assert_eq!(codes, [ErrorCode::OffsetMetadataTooLarge, ErrorCode::None]);
+    let wanted = BTreeMap::from([(("t".to_owned(), 0), 1), (("t".to_owned(), 1), 3)]);
+    assert_eq!(fetch_all(&mut client, "g"), wanted);
+}

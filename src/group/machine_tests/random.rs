@@ -28,10 +28,10 @@ const CLIENTS: usize = 5;
 const PARTITIONS: i32 = 3;
 
 /// A small generator, so that a seed is all there is to know.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -17,6 +17,8 @@ scenarios! {
     rp_109_zombies_move_nothing,
     rp_110_joining_and_its_refusals,
     rp_114_only_committed_offsets_are_seen,
+    rp_116_offsets_end_when_their_time_is_over,
+    rp_119_a_clock_that_jumps_expires_nothing,
     rp_116_offsets_end_with_their_topic,
     rp_117_groups_in_use_stay,
     rp_119_sessions_end_by_the_monotonic_clock,

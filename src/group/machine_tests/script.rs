@@ -75,9 +75,15 @@ impl Script {
         match verb {
             "settings" => {
                 let mut settings = Settings::default();
-                let number = |key: &str| words.get(key).and_then(|n| n.parse().ok());
+                let number =
+                    |key: &str| -> Option<usize> { words.get(key).and_then(|n| n.parse().ok()) };
                 settings.group_size_max = number("size").unwrap_or(settings.group_size_max);
+                settings.offsets_check_interval_ms =
+                    number("check").map_or(settings.offsets_check_interval_ms, |ms| ms as u64);
+                settings.offsets_retention_ms =
+                    number("retention").map_or(settings.offsets_retention_ms, |ms| ms as i64);
                 settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
+                settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
                 settings.groups_max = number("groups").unwrap_or(settings.groups_max);
                 settings.pending_members_max =
                     number("pending").unwrap_or(settings.pending_members_max);
@@ -97,6 +103,7 @@ impl Script {
                 let code = ErrorCode::ALL.iter().find(|code| code.name() == wanted);
                 self.world.fail_writes(*code.expect("a code"));
             }
+            "clock" => self.world.skew = first(&words).parse().expect("milliseconds"),
             "restart" => self.world.restart(),
             "removed" => {
                 self.world.remove_topic(first(&words));
@@ -401,7 +408,7 @@ fn commit(
         generation_id_or_member_epoch: generation,
         member_id,
         topics: topics.collect(),
-        retention_time_ms: -1,
+        retention_time_ms: number(words, "retention", -1),
         ..Default::default()
     }
 }
