@@ -4,8 +4,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_client::Position;
 use thalweg_types::Uuid;
+
+mod admin;
+mod moment;
+mod records;
+
+pub use admin::{
+    ConfigAlterArgs, ConfigArgs, ConfigCommand, ConfigDescribeArgs, ConfigOwnerArgs,
+    ConfigOwnerKind, TopicAlterArgs, TopicArgs, TopicCommand, TopicCreateArgs, TopicDeleteArgs,
+    TopicDescribeArgs, TopicListArgs,
+};
+pub use records::{
+    AcksChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs, ResetChoice,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -36,314 +48,44 @@ pub enum Command {
     Topic(TopicArgs),
     /// Show and change settings of topics and brokers
     Config(ConfigArgs),
-    /// Send lines from stdin to a topic
+    /// Send lines of stdin or files to a topic
     Produce(ProduceArgs),
     /// Print the records of a topic
     Consume(ConsumeArgs),
     /// Show and verify log files, without a broker
     Inspect(InspectArgs),
+    /// Print a script that teaches a shell to complete `thalweg`
+    Completions(CompletionsArgs),
+}
+
+/// Flags of `thalweg completions`.
+#[derive(Args, Debug, Clone)]
+pub struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    pub shell: ShellChoice,
+}
+
+/// A shell that `thalweg completions` knows.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ShellChoice {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// Where the broker is.
 #[derive(Args, Debug, Clone)]
 pub struct BrokerArgs {
     /// Address of a broker; several, separated by commas, are tried in turn
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092",
+          value_parser = parse_bootstrap)]
     pub bootstrap_server: String,
-    /// How long an operation is tried again before it fails
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    /// How long an operation may take: to connect, to be answered, to be tried again
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub timeout: u32,
-}
-
-/// `thalweg topic`.
-#[derive(Args, Debug, Clone)]
-pub struct TopicArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: TopicCommand,
-}
-
-/// The subcommands of `thalweg topic`.
-#[derive(Subcommand, Debug, Clone)]
-pub enum TopicCommand {
-    /// Create a topic
-    Create(TopicCreateArgs),
-    /// List the topics
-    List(TopicListArgs),
-    /// Show partitions: leader, epoch, replicas, offsets, and the core each lives on
-    Describe(TopicDescribeArgs),
-    /// Add partitions, change settings
-    Alter(TopicAlterArgs),
-    /// Delete topics and their records
-    Delete(TopicDeleteArgs),
-}
-
-/// Flags of `thalweg topic alter`.
-#[derive(Args, Debug, Clone)]
-pub struct TopicAlterArgs {
-    /// Name of the topic
-    pub name: String,
-    /// Number of partitions from now on; it can only grow
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
-    pub partitions: Option<i32>,
-    /// Set a property of the topic; may be repeated
-    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = parse_property)]
-    pub configs: Vec<Property>,
-    /// Give a property back to the broker's default; may be repeated
-    #[arg(long = "delete-config", value_name = "KEY")]
-    pub deleted_configs: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// `thalweg config`.
-#[derive(Args, Debug, Clone)]
-pub struct ConfigArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-/// The subcommands of `thalweg config`.
-#[derive(Subcommand, Debug, Clone)]
-pub enum ConfigCommand {
-    /// Show settings and where they come from
-    Describe(ConfigDescribeArgs),
-    /// Change settings while the broker runs
-    Alter(ConfigAlterArgs),
-}
-
-/// Whose settings.
-#[derive(Args, Debug, Clone)]
-pub struct ConfigOwnerArgs {
-    /// What has the settings
-    #[arg(value_enum)]
-    pub kind: ConfigOwnerKind,
-    /// Name of the topic, or id of the broker [default: all brokers]
-    pub name: Option<String>,
-}
-
-/// What has settings.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum ConfigOwnerKind {
-    Topic,
-    Broker,
-}
-
-/// Flags of `thalweg config describe`.
-#[derive(Args, Debug, Clone)]
-pub struct ConfigDescribeArgs {
-    /// Whose settings.
-    #[command(flatten)]
-    pub owner: ConfigOwnerArgs,
-    /// Show defaults too
-    #[arg(long)]
-    pub all: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Flags of `thalweg config alter`.
-#[derive(Args, Debug, Clone)]
-pub struct ConfigAlterArgs {
-    /// Whose settings.
-    #[command(flatten)]
-    pub owner: ConfigOwnerArgs,
-    /// Give a setting a value; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_property)]
-    pub set: Vec<Property>,
-    /// Give a setting back to its default; may be repeated
-    #[arg(long, value_name = "KEY")]
-    pub delete: Vec<String>,
-    /// Add items to a list; may be repeated
-    #[arg(long, value_name = "KEY=ITEMS", value_parser = parse_property)]
-    pub append: Vec<Property>,
-    /// Take items out of a list; may be repeated
-    #[arg(long, value_name = "KEY=ITEMS", value_parser = parse_property)]
-    pub subtract: Vec<Property>,
-    /// Only check whether the broker would take it
-    #[arg(long)]
-    pub validate_only: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Flags of `thalweg topic create`.
-#[derive(Args, Debug, Clone)]
-pub struct TopicCreateArgs {
-    /// Name of the topic
-    pub name: String,
-    /// Number of partitions [default: the broker's num.partitions]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
-    pub partitions: Option<i32>,
-    /// Number of replicas [default: the broker's default.replication.factor]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(i16).range(1..))]
-    pub replication_factor: Option<i16>,
-    /// Set a property of the topic; may be repeated
-    #[arg(long = "config", value_name = "KEY=VALUE", value_parser = parse_property)]
-    pub configs: Vec<Property>,
-    /// Succeed when the topic exists already (its partitions and properties are not compared)
-    #[arg(long)]
-    pub if_not_exists: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Flags of `thalweg topic list`.
-#[derive(Args, Debug, Clone)]
-pub struct TopicListArgs {
-    /// Include the cluster's own topics
-    #[arg(long)]
-    pub internal: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Flags of `thalweg topic describe`.
-#[derive(Args, Debug, Clone)]
-pub struct TopicDescribeArgs {
-    /// Names of topics [default: all but the cluster's own]
-    pub names: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Flags of `thalweg topic delete`.
-#[derive(Args, Debug, Clone)]
-pub struct TopicDeleteArgs {
-    /// Names of topics
-    #[arg(required = true)]
-    pub names: Vec<String>,
-    /// Succeed when a topic does not exist
-    #[arg(long)]
-    pub if_exists: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Flags of `thalweg produce`.
-#[derive(Args, Debug, Clone)]
-pub struct ProduceArgs {
-    /// Name of the topic; created when the broker allows it (auto.create.topics.enable)
-    pub topic: String,
-    /// Split each line into key and value at the first occurrence of this text
-    #[arg(long, value_name = "TEXT")]
-    pub key_separator: Option<String>,
-    /// Send everything to this partition [default: by key, else spread]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
-    pub partition: Option<i32>,
-    /// Which confirmation to wait for
-    #[arg(long, value_enum, default_value_t = AcksChoice::All)]
-    pub acks: AcksChoice,
-    /// Compression of batches
-    #[arg(long, value_enum, default_value_t = CodecChoice::None)]
-    pub compression: CodecChoice,
-    /// Size at which a batch is sent, before compression
-    #[arg(long, value_name = "BYTES", default_value_t = 256 * 1024,
-          value_parser = clap::value_parser!(u32).range(1..=64 * 1024 * 1024))]
-    pub batch_bytes: u32,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
-}
-
-/// Value of `--acks`.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AcksChoice {
-    /// None: what was sent may be lost without a word
-    #[value(name = "0")]
-    None,
-    /// The leader has written
-    #[value(name = "1")]
-    Leader,
-    /// All in-sync replicas have written
-    #[value(name = "all", alias = "-1")]
-    All,
-}
-
-/// Value of `--compression`.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum CodecChoice {
-    None,
-    Gzip,
-    Snappy,
-    Lz4,
-    Zstd,
-}
-
-/// Flags of `thalweg consume`.
-#[derive(Args, Debug, Clone)]
-pub struct ConsumeArgs {
-    /// Name of the topic
-    pub topic: String,
-    /// Read only this partition; may be repeated [default: all]
-    #[arg(long = "partition", value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
-    pub partitions: Vec<i32>,
-    /// Where to begin: `beginning`, `end`, an offset, or `@` and milliseconds since 1970
-    #[arg(long, value_name = "WHERE", default_value = "beginning", value_parser = parse_position)]
-    pub from: Position,
-    /// End after so many records
-    #[arg(long, value_name = "N")]
-    pub max_messages: Option<u64>,
-    /// End at the records that were the last ones at the start
-    #[arg(long)]
-    pub exit_at_end: bool,
-    /// Print the partition before the value
-    #[arg(long)]
-    pub print_partition: bool,
-    /// Print the offset before the value
-    #[arg(long)]
-    pub print_offset: bool,
-    /// Print the timestamp (milliseconds since 1970) before the value
-    #[arg(long)]
-    pub print_timestamp: bool,
-    /// Print the key before the value
-    #[arg(long)]
-    pub print_key: bool,
-    /// Between the printed parts
-    #[arg(long, value_name = "TEXT", default_value = "\t")]
-    pub separator: String,
-    /// Print each record in this form: %t topic, %p partition, %o offset, %T timestamp, %k key, %v value,
-    /// %% percent; \n, \t, \0 and \\ as in C. Nothing is added
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "print_partition",
-          "print_offset", "print_timestamp", "print_key"])]
-    pub format: Option<String>,
-    /// Print one JSON object per record
-    #[arg(long)]
-    pub json: bool,
-    /// Where the broker is.
-    #[command(flatten)]
-    pub broker: BrokerArgs,
 }
 
 /// Flags of `thalweg inspect`.
@@ -502,16 +244,14 @@ pub(crate) fn parse_property(text: &str) -> Result<Property, String> {
     }
 }
 
-fn parse_position(text: &str) -> Result<Position, String> {
-    let number = |digits: &str| {
-        let value = digits.parse::<i64>().ok().filter(|n| *n >= 0);
-        value.ok_or_else(|| format!("`{text}` is none of beginning, end, OFFSET, @MILLISECONDS"))
-    };
-    match (text, text.strip_prefix('@')) {
-        ("beginning", _) => Ok(Position::Earliest),
-        ("end", _) => Ok(Position::Latest),
-        (_, Some(ms)) => number(ms).map(Position::Timestamp),
-        (offset, None) => number(offset).map(Position::Offset),
+/// Like [`parse_property`], with the value as it stands.
+fn parse_header(text: &str) -> Result<Property, String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok(Property {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }),
+        Some(_) | None => Err(format!("`{text}` is not NAME=VALUE")),
     }
 }
 
@@ -519,6 +259,25 @@ fn parse_cluster_id(text: &str) -> Result<String, String> {
     text.parse::<Uuid>()
         .map(|_| text.to_owned())
         .map_err(|_| format!("`{text}` is not 22 characters of base64, as cluster ids are"))
+}
+
+/// Host names are looked up later; here only the form is checked.
+fn parse_bootstrap(text: &str) -> Result<String, String> {
+    for item in text.split(',').map(str::trim) {
+        let (host, port) = match item.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
+            Some(_) => {
+                return Err(format!(
+                    "`{item}` is not HOST:PORT; an IPv6 address stands in brackets, as in [::1]:9092"
+                ));
+            }
+            None => return Err(format!("`{item}` has no port; write {item}:9092")),
+        };
+        if host.is_empty() || !port.parse::<u16>().is_ok_and(|port| port > 0) {
+            return Err(format!("`{item}` is not HOST:PORT"));
+        }
+    }
+    Ok(text.to_owned())
 }
 
 fn parse_metrics_listen(text: &str) -> Result<MetricsListen, String> {
@@ -537,8 +296,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::{
-        Arguments, CoreList, MetricsListen, Position, parse_cores, parse_metrics_listen,
-        parse_position,
+        Arguments, CoreList, MetricsListen, parse_bootstrap, parse_cores, parse_metrics_listen,
     };
 
     #[test]
@@ -555,13 +313,24 @@ mod tests {
     }
 
     #[test]
-    fn positions() {
-        assert_eq!(parse_position("end"), Ok(Position::Latest));
-        assert_eq!(parse_position("17"), Ok(Position::Offset(17)));
-        assert_eq!(parse_position("@17"), Ok(Position::Timestamp(17)));
-        for bad in ["", "-1", "@", "middle"] {
-            assert!(parse_position(bad).is_err(), "{bad}");
+    fn bootstrap_servers() {
+        for good in ["localhost:9092", "a:1, b:2", "[::1]:9092", "10.0.0.1:65535"] {
+            assert!(parse_bootstrap(good).is_ok(), "{good}");
         }
+        for bad in [
+            "",
+            "a:1,",
+            "127.0.0.1:",
+            ":9092",
+            "a:0",
+            "a:65536",
+            "::1:9092",
+            "a:b",
+        ] {
+            assert!(parse_bootstrap(bad).is_err(), "{bad}");
+        }
+        let told = parse_bootstrap("127.0.0.1").unwrap_err();
+        assert!(told.ends_with("write 127.0.0.1:9092"), "{told}");
     }
 
     #[test]

@@ -21,15 +21,28 @@ pub(crate) fn run(command: ConfigCommand) -> Result<(), Failure> {
 }
 
 fn owner(args: &ConfigOwnerArgs) -> Result<ConfigOwner, Failure> {
-    let usage = |text: &str| Err(Failure::new(Exit::Usage, text));
+    let broker_id = |id: &str| {
+        let text = "a broker is named by its id, a number";
+        id.parse().map_err(|_| Failure::new(Exit::Usage, text))
+    };
     match (args.kind, &args.name) {
         (ConfigOwnerKind::Topic, Some(name)) => Ok(ConfigOwner::Topic(name.clone())),
-        (ConfigOwnerKind::Topic, None) => usage("name the topic"),
-        (ConfigOwnerKind::Broker, None) => Ok(ConfigOwner::AllBrokers),
-        (ConfigOwnerKind::Broker, Some(id)) => match id.parse() {
-            Ok(id) => Ok(ConfigOwner::Broker(id)),
-            Err(_) => usage("a broker is named by its id, a number"),
-        },
+        (ConfigOwnerKind::Group, Some(name)) => Ok(ConfigOwner::Group(name.clone())),
+        (ConfigOwnerKind::Broker, Some(id)) => Ok(ConfigOwner::Broker(broker_id(id)?)),
+        (ConfigOwnerKind::BrokerLogger, Some(id)) => Ok(ConfigOwner::BrokerLogger(broker_id(id)?)),
+        (ConfigOwnerKind::Broker | ConfigOwnerKind::BrokerDefault, None) => {
+            Ok(ConfigOwner::AllBrokers)
+        }
+        (ConfigOwnerKind::BrokerDefault, Some(_)) => Err(Failure::new(
+            Exit::Usage,
+            "broker-default is all brokers: leave out the name",
+        )),
+        (ConfigOwnerKind::Topic | ConfigOwnerKind::Group, None) => {
+            Err(Failure::new(Exit::Usage, "name the topic or group"))
+        }
+        (ConfigOwnerKind::BrokerLogger, None) => {
+            Err(Failure::new(Exit::Usage, "name the broker by its id"))
+        }
     }
 }
 
@@ -47,6 +60,8 @@ struct SettingLine {
     source: &'static str,
     read_only: bool,
     sensitive: bool,
+    r#type: Option<&'static str>,
+    documentation: Option<String>,
     synonyms: Vec<SynonymLine>,
 }
 
@@ -63,6 +78,8 @@ impl From<Setting> for SettingLine {
             source: config_source_name(setting.source),
             read_only: setting.is_read_only,
             sensitive: setting.is_sensitive,
+            r#type: setting.value_type,
+            documentation: setting.documentation,
             synonyms: setting.synonyms.into_iter().map(synonym).collect(),
         }
     }

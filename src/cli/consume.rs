@@ -2,16 +2,19 @@
 
 mod format;
 
+mod source;
+
 use std::collections::BTreeMap;
 use std::io::{self, StdoutLock, Write};
 
 use thalweg_client::{
-    Cluster, Consumer, ConsumerOptions, Fetched, MissingTopic, OffsetSpec, OnOutOfRange, Position,
+    Cluster, ConsumerOptions, Fetched, MissingTopic, OffsetSpec, OnOutOfRange, Position,
 };
 
-use crate::args::ConsumeArgs;
+use crate::args::{ConsumeArgs, ResetChoice};
 use crate::exit::{Exit, Failure, connect};
 use format::Format;
+use source::Source;
 
 const OUTPUT_BYTES: usize = 256 * 1024;
 
@@ -20,37 +23,39 @@ pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let format = Format::of(args)?;
     let mut cluster = connect(&args.broker)?;
     let partitions = chosen_partitions(&mut cluster, args)?;
-    let ends = match args.exit_at_end {
-        true => Some(ends_of(&mut cluster, &args.topic, &partitions)?),
-        false => None,
-    };
-    let reset = match args.from {
-        Position::Latest => Position::Latest,
-        Position::Earliest | Position::Offset(_) | Position::Timestamp(_) => Position::Earliest,
-    };
-    let on_out_of_range = match args.from {
-        Position::Offset(_) => OnOutOfRange::Fail,
-        Position::Earliest | Position::Latest | Position::Timestamp(_) => {
-            OnOutOfRange::Reset(reset)
-        }
-    };
     let options = ConsumerOptions {
-        on_out_of_range,
+        on_out_of_range: on_out_of_range(args),
         ..ConsumerOptions::default()
     };
-    let mut consumer = Consumer::new(cluster, options);
-    for partition in &partitions {
-        consumer.assign(&args.topic, *partition, args.from)?;
-    }
-    let out = io::BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock());
-    let left = args.max_messages.unwrap_or(u64::MAX);
-    let mut printer = Printer {
-        out,
-        format,
-        left,
-        ends,
+    let mut source = match &args.group {
+        Some(group) => Source::member(cluster, group, &args.topic, options)?,
+        None => Source::assigned(cluster, args, &partitions, options)?,
     };
-    printer.run(&mut consumer, &args.topic, &partitions)
+    let mut printer = Printer {
+        out: io::BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock()),
+        format,
+        left: args.max_messages.unwrap_or(u64::MAX),
+        exit_at_end: args.exit_at_end,
+        ends: BTreeMap::new(),
+        assignment_seen: 0,
+    };
+    let outcome = printer.run(&mut source, &args.topic);
+    // Whatever happened, the group need not wait for a member that is gone.
+    let left = source.leave();
+    outcome.and(left)
+}
+
+/// Where to go on when the log does not have the wanted offset, or the group has none.
+fn on_out_of_range(args: &ConsumeArgs) -> OnOutOfRange {
+    match (args.offset_reset, args.offset) {
+        (Some(ResetChoice::None), _) | (None, Position::Offset(_)) => OnOutOfRange::Fail,
+        (Some(ResetChoice::Latest), _) | (None, Position::Latest) => {
+            OnOutOfRange::Reset(Position::Latest)
+        }
+        (Some(ResetChoice::Earliest), _) | (None, Position::Earliest | Position::Timestamp(_)) => {
+            OnOutOfRange::Reset(Position::Earliest)
+        }
+    }
 }
 
 fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i32>, Failure> {
@@ -65,18 +70,6 @@ fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i3
     } else {
         args.partitions.clone()
     })
-}
-
-fn ends_of(
-    cluster: &mut Cluster,
-    topic: &str,
-    partitions: &[i32],
-) -> Result<BTreeMap<i32, i64>, Failure> {
-    let found = cluster.offsets(topic, partitions, OffsetSpec::Latest)?;
-    Ok(found
-        .into_iter()
-        .map(|(p, f)| (p, f.offset.unwrap_or(0)))
-        .collect())
 }
 
 /// Why printing stopped inside an answer.
@@ -96,60 +89,84 @@ struct Printer {
     format: Format,
     /// Records still to print.
     left: u64,
-    /// Where each partition ended at the start, with `--exit-at-end`.
-    ends: Option<BTreeMap<i32, i64>>,
+    exit_at_end: bool,
+    /// With `exit_at_end`: partitions that are not read to their end yet, and where that was when the
+    /// command began or was given them.
+    ends: BTreeMap<i32, i64>,
+    /// The [`Source::assignments`] that `ends` belongs to.
+    assignment_seen: u64,
 }
 
 impl Printer {
-    fn run(
-        &mut self,
-        consumer: &mut Consumer,
-        topic: &str,
-        partitions: &[i32],
-    ) -> Result<(), Failure> {
-        self.drop_ended(consumer, topic, partitions);
-        while self.left > 0 && !self.at_end() {
-            for fetched in consumer.poll()? {
-                match self.print(&fetched) {
+    fn run(&mut self, source: &mut Source, topic: &str) -> Result<(), Failure> {
+        self.look_at_ends(source, topic)?;
+        self.drop_ended(source, topic);
+        while self.left > 0 && !self.is_at_end() && !source.is_interrupted() {
+            let answers = source.poll()?;
+            self.look_at_ends(source, topic)?;
+            let mut done = Vec::new();
+            for fetched in answers {
+                if self.exit_at_end && !self.ends.contains_key(&fetched.partition) {
+                    continue; // read to its end before
+                }
+                let (next, outcome) = self.print(&fetched);
+                done.push((fetched.partition, next));
+                match outcome {
                     Ok(()) => {}
-                    Err(Stop::Enough) => return Ok(self.out.flush()?),
+                    Err(Stop::Enough) => break,
                     Err(Stop::Failed(failure)) => return Err(failure),
                 }
             }
+            // Only what is out is dealt with.
             self.out.flush()?;
-            self.drop_ended(consumer, topic, partitions);
+            for (partition, next) in done {
+                source.consumed(topic, partition, next);
+            }
+            self.drop_ended(source, topic);
         }
         Ok(self.out.flush()?)
     }
 
-    fn at_end(&self) -> bool {
-        self.ends.as_ref().is_some_and(BTreeMap::is_empty)
+    fn is_at_end(&self) -> bool {
+        self.exit_at_end && self.assignment_seen > 0 && self.ends.is_empty()
+    }
+
+    /// Finds out where newly assigned partitions end.
+    fn look_at_ends(&mut self, source: &mut Source, topic: &str) -> Result<(), Failure> {
+        if !self.exit_at_end || self.assignment_seen == source.assignments() {
+            return Ok(());
+        }
+        self.assignment_seen = source.assignments();
+        let partitions = source.partitions();
+        let found = source
+            .cluster()
+            .offsets(topic, &partitions, OffsetSpec::Latest)?;
+        let end = |(p, found): (i32, thalweg_client::FoundOffset)| (p, found.offset.unwrap_or(0));
+        self.ends = found.into_iter().map(end).collect();
+        Ok(())
     }
 
     /// Partitions that have come to their end are not read any further.
-    fn drop_ended(&mut self, consumer: &mut Consumer, topic: &str, partitions: &[i32]) {
-        let Some(ends) = self.ends.as_mut() else {
-            return;
-        };
-        for partition in partitions {
-            let position = consumer.position(topic, *partition);
-            let ended = ends
-                .get(partition)
-                .is_some_and(|end| position.is_none_or(|p| p >= *end));
-            if ended {
-                ends.remove(partition);
-                consumer.unassign(topic, *partition);
+    fn drop_ended(&mut self, source: &mut Source, topic: &str) {
+        self.ends.retain(|partition, end| {
+            let position = source.position(topic, *partition);
+            let has_ended = position.is_none_or(|p| p >= *end);
+            if has_ended {
+                source.finish(topic, *partition);
             }
-        }
+            !has_ended
+        });
     }
 
-    fn print(&mut self, fetched: &Fetched) -> Result<(), Stop> {
-        let end = match &self.ends {
-            Some(ends) => ends.get(&fetched.partition).copied().unwrap_or(0),
-            None => i64::MAX,
+    /// Prints until something keeps it from going on. Returns the offset after what was dealt with.
+    fn print(&mut self, fetched: &Fetched) -> (i64, Result<(), Stop>) {
+        let end = match self.exit_at_end {
+            true => self.ends.get(&fetched.partition).copied().unwrap_or(0),
+            false => i64::MAX,
         };
         let (out, format, left) = (&mut self.out, &self.format, &mut self.left);
-        fetched.for_each(|record| {
+        let mut next = fetched.from;
+        let outcome = fetched.for_each(|record| {
             if *left == 0 {
                 return Err(Stop::Enough);
             }
@@ -157,8 +174,13 @@ impl Printer {
             if record.offset.0 < end {
                 *left -= 1;
                 format.print(out, &fetched.topic, fetched.partition, record)?;
+                next = record.offset.0 + 1;
             }
             Ok(())
-        })
+        });
+        if outcome.is_ok() {
+            next = fetched.next.min(end).max(next);
+        }
+        (next, outcome)
     }
 }

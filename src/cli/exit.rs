@@ -83,10 +83,13 @@ impl From<ClientError> for Failure {
 /// Opens the cluster that the flags name. Whatever keeps it from answering means "not reachable".
 pub(crate) fn connect(args: &BrokerArgs) -> Result<Cluster, Failure> {
     let retry_for = Duration::from_secs(args.timeout.into());
-    let options = ClusterOptions {
+    let mut options = ClusterOptions {
         retry_for,
         ..ClusterOptions::default()
     };
+    let connect = &mut options.connect;
+    connect.connect_timeout = connect.connect_timeout.min(retry_for);
+    connect.request_timeout = connect.request_timeout.min(retry_for);
     Cluster::connect(&args.bootstrap_server, options)
         .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
 }

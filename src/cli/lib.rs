@@ -9,21 +9,26 @@
 //! quietly and successfully.
 
 pub mod args;
+mod base64;
+mod completions;
 mod config;
 mod consume;
 mod exit;
 mod format;
 mod inspect;
+mod interrupt;
 mod output;
 mod produce;
 mod progress;
 pub mod serve;
+mod service_manager;
 mod settings;
 mod topic;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use thalweg_reactor::process;
 
 use args::{Arguments, Command};
 pub use exit::{Exit, Failure};
@@ -31,6 +36,7 @@ pub use exit::{Exit, Failure};
 /// Parses the command line, runs the subcommand and says how it ended.
 #[must_use]
 pub fn main() -> ExitCode {
+    process::look_names_up_without_plugins();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return exit::usage(&error),
@@ -43,6 +49,7 @@ pub fn main() -> ExitCode {
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Completions(args) => completions::run(&args),
     };
     exit::report(outcome)
 }

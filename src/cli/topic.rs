@@ -155,7 +155,7 @@ fn describe(args: &TopicDescribeArgs) -> Result<(), Failure> {
             format!("topic {missing} does not exist"),
         ));
     }
-    let mut described = Vec::new();
+    let (mut described, mut failures) = (Vec::new(), Vec::new());
     for topic in &topics {
         let wanted = if args.names.is_empty() {
             !topic.is_internal
@@ -163,35 +163,49 @@ fn describe(args: &TopicDescribeArgs) -> Result<(), Failure> {
             args.names.contains(&topic.name)
         };
         if wanted {
-            described.push(describe_one(&mut cluster, topic)?);
+            described.push(describe_one(&mut cluster, topic, &mut failures)?);
         }
     }
     if args.json {
-        return Ok(output::json(&described)?);
+        output::json(&described)?;
+    } else {
+        print_descriptions(&described)?;
     }
-    for (i, topic) in described.iter().enumerate() {
-        if i > 0 {
-            output::line("")?;
-        }
-        print_description(topic)?;
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Failed, failures.join("\nthalweg: "))),
     }
-    Ok(())
 }
 
-fn describe_one(cluster: &mut Cluster, topic: &Topic) -> Result<TopicDescription, Failure> {
-    let led: Vec<i32> = topic
-        .partitions
-        .iter()
-        .filter(|p| p.leader >= 0)
-        .map(|p| p.index)
-        .collect();
-    let starts = cluster.offsets(&topic.name, &led, OffsetSpec::Earliest)?;
-    let ends = cluster.offsets(&topic.name, &led, OffsetSpec::Latest)?;
-    let partitions = topic
-        .partitions
-        .iter()
-        .map(|p| partition_line(p, &starts, &ends))
-        .collect();
+/// What a leader says against one partition goes to `failures`: the rest is still worth showing.
+fn describe_one(
+    cluster: &mut Cluster,
+    topic: &Topic,
+    failures: &mut Vec<String>,
+) -> Result<TopicDescription, Failure> {
+    let mut known = |spec| -> Result<BTreeMap<i32, FoundOffset>, Failure> {
+        let mut offsets = BTreeMap::new();
+        for (partition, answer) in cluster.offsets_of_each(topic, spec)? {
+            match answer {
+                Ok(found) => {
+                    offsets.insert(partition, found);
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    // What keeps a leader from telling one end keeps it from telling the other.
+                    if !failures.contains(&text) {
+                        failures.push(text);
+                    }
+                }
+            }
+        }
+        Ok(offsets)
+    };
+    let (starts, ends) = (known(OffsetSpec::Earliest)?, known(OffsetSpec::Latest)?);
+    let leaderless = topic.partitions.iter().filter(|p| p.leader < 0);
+    failures.extend(leaderless.map(|p| format!("{}-{} has no leader", topic.name, p.index)));
+    let lines = topic.partitions.iter();
+    let partitions = lines.map(|p| partition_line(p, &starts, &ends)).collect();
     let (name, id) = (topic.name.clone(), topic.id.to_string());
     Ok(TopicDescription {
         name,
@@ -217,6 +231,16 @@ fn partition_line(
         end_offset: ends.get(&p.index).and_then(|f| f.offset),
         core: p.core,
     }
+}
+
+fn print_descriptions(topics: &[TopicDescription]) -> Result<(), Failure> {
+    for (i, topic) in topics.iter().enumerate() {
+        if i > 0 {
+            output::line("")?;
+        }
+        print_description(topic)?;
+    }
+    Ok(())
 }
 
 fn print_description(topic: &TopicDescription) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ use thalweg_protocol::messages::{
 };
 use thalweg_types::Uuid;
 
-use crate::cluster::{Broker, Cluster};
+use crate::cluster::{Broker, Cluster, Topic};
 use crate::error::{ClientError, Result};
 
 /// How long the broker may take for one administrative change.
@@ -210,26 +210,53 @@ impl Cluster {
         spec: OffsetSpec,
     ) -> Result<BTreeMap<i32, FoundOffset>> {
         self.retry(|cluster| {
-            let mut by_leader: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+            let mut leaders = Vec::new();
             for &partition in partitions {
-                by_leader
-                    .entry(cluster.leader(topic, partition)?)
-                    .or_default()
-                    .push(partition);
+                leaders.push((partition, cluster.leader(topic, partition)?));
             }
-            let mut found = BTreeMap::new();
-            for (leader, partitions) in by_leader {
-                let request = list_offsets_request(topic, &partitions, spec);
-                let response = cluster.broker(leader)?.call(&request)?;
-                for p in response.topics.iter().flat_map(|t| &t.partitions) {
-                    found.insert(p.partition_index, found_offset(topic, p)?);
-                }
-            }
-            match partitions.iter().find(|p| !found.contains_key(p)) {
-                Some(p) => Err(no_result(&format!("offsets of {topic}-{p}"))),
-                None => Ok(found),
-            }
+            let found = cluster.ask_offsets(topic, &leaders, spec)?;
+            found.into_iter().map(|(p, one)| Ok((p, one?))).collect()
         })
+    }
+
+    /// Offsets of all partitions of `topic` at the leaders that it names, without a second try: for a
+    /// picture of the moment. A partition without leader has no entry.
+    ///
+    /// # Errors
+    /// When a leader can not be reached. What a leader says about a partition is in its entry.
+    pub fn offsets_of_each(
+        &mut self,
+        topic: &Topic,
+        spec: OffsetSpec,
+    ) -> Result<BTreeMap<i32, Result<FoundOffset>>> {
+        let led = topic.partitions.iter().filter(|p| p.leader >= 0);
+        let leaders: Vec<(i32, i32)> = led.map(|p| (p.index, p.leader)).collect();
+        self.ask_offsets(&topic.name, &leaders, spec)
+    }
+
+    /// Asks for the offsets of (partition, leader).
+    fn ask_offsets(
+        &mut self,
+        topic: &str,
+        leaders: &[(i32, i32)],
+        spec: OffsetSpec,
+    ) -> Result<BTreeMap<i32, Result<FoundOffset>>> {
+        let mut by_leader: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for (partition, leader) in leaders {
+            by_leader.entry(*leader).or_default().push(*partition);
+        }
+        let mut found = BTreeMap::new();
+        for (leader, partitions) in by_leader {
+            let request = list_offsets_request(topic, &partitions, spec);
+            let response = self.broker(leader)?.call(&request)?;
+            for p in response.topics.iter().flat_map(|t| &t.partitions) {
+                found.insert(p.partition_index, found_offset(topic, p));
+            }
+        }
+        match leaders.iter().find(|(p, _)| !found.contains_key(p)) {
+            Some((p, _)) => Err(no_result(&format!("offsets of {topic}-{p}"))),
+            None => Ok(found),
+        }
     }
 }
 

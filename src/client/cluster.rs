@@ -119,10 +119,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to the first of the comma-separated `bootstrap` addresses that answers.
+    /// Connects to the first of the comma-separated `bootstrap` addresses that answers. Each is tried once,
+    /// all together for at most `retry_for`.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] with the last address when none does; this is not retried.
+    /// [`ClientError::Unreachable`] with the last address when none does, and other errors of
+    /// [`Connection::connect`].
     pub fn connect(bootstrap: &str, options: ClusterOptions) -> Result<Cluster> {
         let bootstrap: Vec<String> = bootstrap
             .split(',')
@@ -172,9 +174,15 @@ impl Cluster {
         let mut outcome = Err(ClientError::Invalid(
             "no bootstrap server is given".to_owned(),
         ));
+        let deadline = Instant::now() + self.options.retry_for.max(self.options.retry_backoff);
         for address in self.bootstrap.iter().cloned().chain(known) {
-            outcome = Connection::connect(&address, &self.options.connect);
-            if outcome.is_ok() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            outcome = Connection::connect(&address, &self.options.connect.within(left));
+            if let Ok(connection) = &mut outcome {
+                connection.set_request_timeout(self.options.connect.request_timeout)?;
                 break;
             }
         }
@@ -251,6 +259,14 @@ impl Cluster {
                 true
             }
             Advice::GiveUp => false,
+        }
+    }
+
+    /// Does what `error` advises after a call over [`Cluster::any`]: other connections may have answers on
+    /// their way.
+    pub(crate) fn prepare_retry_somewhere(&mut self, error: &ClientError) {
+        if error.advice() == Advice::ReconnectAndRetry {
+            self.first = None;
         }
     }
 

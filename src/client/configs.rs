@@ -27,6 +27,10 @@ pub enum ConfigOwner {
     Broker(i32),
     /// All brokers.
     AllBrokers,
+    /// The log levels of a broker, by its id (KIP-412).
+    BrokerLogger(i32),
+    /// A consumer group, by name (KIP-848).
+    Group(String),
 }
 
 impl ConfigOwner {
@@ -36,6 +40,8 @@ impl ConfigOwner {
             ConfigOwner::Topic(name) => (2, name.clone()),
             ConfigOwner::Broker(id) => (4, id.to_string()),
             ConfigOwner::AllBrokers => (4, String::new()),
+            ConfigOwner::BrokerLogger(id) => (8, id.to_string()),
+            ConfigOwner::Group(name) => (32, name.clone()),
         }
     }
 }
@@ -49,8 +55,19 @@ pub fn config_source_name(source: i8) -> &'static str {
         3 => "all brokers, live",
         4 => "broker, at start",
         5 => "default",
+        6 => "logger, live",
+        8 => "group",
         _other => "unknown",
     }
+}
+
+/// The kind of a value, by Kafka's numbers (`config_type`, KIP-569).
+fn value_type_name(value_type: i8) -> Option<&'static str> {
+    let names = [
+        "boolean", "string", "int", "short", "long", "double", "list", "class", "password",
+    ];
+    let at = usize::try_from(value_type).ok()?.checked_sub(1)?;
+    names.get(at).copied()
 }
 
 /// One setting as DescribeConfigs tells it.
@@ -66,6 +83,10 @@ pub struct Setting {
     pub is_read_only: bool,
     /// It is never shown.
     pub is_sensitive: bool,
+    /// What kind of value it takes (`config_type`), `None` when the broker does not say.
+    pub value_type: Option<&'static str>,
+    /// What it is for, when the broker says.
+    pub documentation: Option<String>,
     /// Every setting that gives a value: name, value, source; the strongest first.
     pub synonyms: Vec<(String, Option<String>, i8)>,
 }
@@ -114,6 +135,8 @@ impl fmt::Display for ConfigOwner {
             ConfigOwner::Topic(name) => write!(f, "topic {name}"),
             ConfigOwner::Broker(id) => write!(f, "broker {id}"),
             ConfigOwner::AllBrokers => f.write_str("all brokers"),
+            ConfigOwner::BrokerLogger(id) => write!(f, "the loggers of broker {id}"),
+            ConfigOwner::Group(name) => write!(f, "group {name}"),
         }
     }
 }
@@ -122,13 +145,13 @@ impl Cluster {
     /// Any broker, but for the settings of one that one: only it knows them.
     fn who_answers_for(&mut self, owner: &ConfigOwner) -> Result<&mut Connection> {
         match owner {
-            ConfigOwner::Broker(id) => {
+            ConfigOwner::Broker(id) | ConfigOwner::BrokerLogger(id) => {
                 if self.brokers().iter().all(|broker| broker.id != *id) {
                     self.list_topics()?;
                 }
                 self.broker(*id)
             }
-            ConfigOwner::Topic(_) | ConfigOwner::AllBrokers => self.any(),
+            ConfigOwner::Topic(_) | ConfigOwner::AllBrokers | ConfigOwner::Group(_) => self.any(),
         }
     }
 
@@ -145,7 +168,7 @@ impl Cluster {
                 configuration_keys: None,
             }],
             include_synonyms: true,
-            include_documentation: false,
+            include_documentation: true,
         };
         let what = || format!("describe {owner}");
         self.retry(|cluster| {
@@ -161,6 +184,8 @@ impl Cluster {
                         source: c.config_source,
                         is_read_only: c.read_only,
                         is_sensitive: c.is_sensitive,
+                        value_type: value_type_name(c.config_type),
+                        documentation: c.documentation,
                         synonyms: c
                             .synonyms
                             .into_iter()

@@ -48,6 +48,17 @@ impl Default for ConnectOptions {
     }
 }
 
+impl ConnectOptions {
+    /// The same with no limit longer than `left`.
+    pub(crate) fn within(&self, left: Duration) -> ConnectOptions {
+        ConnectOptions {
+            connect_timeout: self.connect_timeout.min(left),
+            request_timeout: self.request_timeout.min(left),
+            ..self.clone()
+        }
+    }
+}
+
 /// The right to receive the answer to one request. Answers come in the order of the requests.
 #[derive(Debug)]
 #[must_use = "the answer stays in the connection until it is received"]
@@ -481,11 +492,16 @@ fn write_all_parts(socket: &mut TcpStream, parts: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// Tries every address that the name resolves to.
+/// Tries every address that the name resolves to, all together for at most `limit`.
 fn connect_any(address: &str, limit: Duration) -> io::Result<TcpStream> {
+    let deadline = Instant::now() + limit;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, limit) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(&candidate, left) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }

@@ -1,23 +1,27 @@
 //! A small blocking Kafka client for the command line, `bench` and the tests.
 //!
 //! This room owns connections, version negotiation, metadata and leader routing, a batching producer,
-//! and a consumer of assigned partitions. It refuses to know consumer groups, transactions and
-//! anything asynchronous: one thread, `std::net`, timeouts by the socket.
+//! a consumer of assigned partitions and one that is a member of a group (classic protocol). It refuses
+//! to know transactions and anything asynchronous: one thread, `std::net`, timeouts by the socket.
 //!
 //! # Layers, from the bottom
 //! 1. [`Connection`]: frames and typed requests over one socket, pipelined in order. Tests of bad input
 //!    use its raw side ([`Connection::open`], [`Connection::send_bytes`], [`Connection::read_frame`]).
 //! 2. [`Cluster`]: metadata cache, a connection per broker, retries; administrative calls.
 //! 3. [`Producer`] and [`Consumer`].
+//! 4. [`GroupConsumer`]: the consumer, driven by the machine in `membership.rs`.
 //!
 //! Every failure is a [`ClientError`], which says what to do next ([`ClientError::advice`]).
 
 mod admin;
+mod assignor;
 mod cluster;
 mod configs;
 mod connection;
 mod consumer;
 mod error;
+mod group_consumer;
+mod membership;
 mod partitioner;
 mod producer;
 mod versions;
@@ -28,6 +32,8 @@ pub use configs::{Change, ConfigChange, ConfigOwner, Setting, config_source_name
 pub use connection::{ConnectOptions, Connection, Ticket};
 pub use consumer::{Consumer, ConsumerOptions, Fetched, Isolation, OnOutOfRange, Position};
 pub use error::{Advice, ClientError, Result};
-pub use partitioner::{Partitioner, murmur2};
-pub use producer::{Acks, Delivery, Outgoing, Producer, ProducerOptions};
+pub use group_consumer::GroupConsumer;
+pub use membership::GroupOptions;
+pub use partitioner::{Partitioner, Spread, murmur2};
+pub use producer::{Acks, Delivery, Idempotence, Outgoing, Producer, ProducerOptions};
 pub use versions::ApiTable;

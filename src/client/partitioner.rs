@@ -25,43 +25,76 @@ pub fn murmur2(data: &[u8]) -> u32 {
     h ^ (h >> 15)
 }
 
+/// How a topic's records spread over its partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Spread {
+    /// By the key as the Java client does; without one as [`Spread::Sticky`].
+    #[default]
+    Key,
+    /// One batch after the other, each to the next partition, whatever the key.
+    Sticky,
+    /// Each record to the next partition, whatever the key.
+    RoundRobin,
+}
+
 /// Chooses partitions for the records of one topic.
 #[derive(Clone, Debug)]
 pub struct Partitioner {
+    spread: Spread,
     partitions: u32,
-    sticky: u32,
+    /// Where the next record without place goes.
+    next: u32,
 }
 
 impl Partitioner {
-    /// For a topic of so many partitions (at least one); `start` picks the first sticky one.
+    /// For a topic of so many partitions (at least one); `start` picks the first one for [`Spread::Sticky`]
+    /// and [`Spread::RoundRobin`].
     #[must_use]
-    pub fn new(partitions: usize, start: u32) -> Partitioner {
+    pub fn new(spread: Spread, partitions: usize, start: u32) -> Partitioner {
         let partitions = u32::try_from(partitions).unwrap_or(u32::MAX).max(1);
         Partitioner {
+            spread,
             partitions,
-            sticky: start % partitions,
+            next: start % partitions,
         }
     }
 
-    /// Partition of a record.
+    /// Partition of the next record.
     #[must_use]
-    pub fn choose(&self, key: Option<&[u8]>) -> i32 {
-        let index = match key {
-            Some(key) => (murmur2(key) & 0x7fff_ffff) % self.partitions,
-            None => self.sticky,
+    pub fn choose(&mut self, key: Option<&[u8]>) -> i32 {
+        let index = match (self.spread, key) {
+            (Spread::Key, Some(key)) => (murmur2(key) & 0x7fff_ffff) % self.partitions,
+            (Spread::Key, None) | (Spread::Sticky, _) => self.next,
+            (Spread::RoundRobin, _) => {
+                let index = self.next;
+                self.move_on();
+                index
+            }
         };
         index as i32
     }
 
-    /// A batch of records without keys is full: the next ones go to the next partition.
-    pub fn next_sticky(&mut self) {
-        self.sticky = (self.sticky + 1) % self.partitions;
+    /// The batch that a record was chosen for is full: the partition that the record goes to instead, which
+    /// is the same one where a rule fixes it.
+    #[must_use]
+    pub fn choose_after_full(&mut self, key: Option<&[u8]>, full: i32) -> i32 {
+        match (self.spread, key) {
+            (Spread::Key, Some(_)) | (Spread::RoundRobin, _) => full,
+            (Spread::Key, None) | (Spread::Sticky, _) => {
+                self.move_on();
+                self.next as i32
+            }
+        }
+    }
+
+    fn move_on(&mut self) {
+        self.next = (self.next + 1) % self.partitions;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Partitioner, murmur2};
+    use super::{Partitioner, Spread, murmur2};
 
     /// Values printed by `org.apache.kafka.common.utils.Utils.murmur2` of kafka-clients 4.3.1.
     #[test]
@@ -84,12 +117,25 @@ mod tests {
     ];
 
     #[test]
-    fn keys_stick_and_the_rest_moves_on() {
-        let mut p = Partitioner::new(3, 7);
-        assert_eq!(p.choose(Some(b"k")), p.choose(Some(b"k")));
-        assert_eq!(p.choose(None), 1);
-        p.next_sticky();
-        p.next_sticky();
+    fn keys_stick_and_the_rest_moves_on_with_each_batch() {
+        let mut p = Partitioner::new(Spread::Key, 3, 7);
+        let of_key = p.choose(Some(b"k"));
+        assert_eq!(p.choose(Some(b"k")), of_key);
+        assert_eq!(p.choose_after_full(Some(b"k"), of_key), of_key);
+        assert_eq!((p.choose(None), p.choose(None)), (1, 1));
+        assert_eq!(p.choose_after_full(None, 1), 2);
+        assert_eq!(p.choose_after_full(None, 2), 0);
         assert_eq!(p.choose(None), 0);
+    }
+
+    #[test]
+    fn sticky_and_round_robin_do_not_look_at_keys() {
+        let mut sticky = Partitioner::new(Spread::Sticky, 2, 0);
+        assert_eq!((sticky.choose(Some(b"a")), sticky.choose(None)), (0, 0));
+        assert_eq!(sticky.choose_after_full(Some(b"a"), 0), 1);
+        let mut each = Partitioner::new(Spread::RoundRobin, 3, 0);
+        let places: Vec<i32> = (0..4).map(|_| each.choose(Some(b"a"))).collect();
+        assert_eq!(places, [0, 1, 2, 0]);
+        assert_eq!(each.choose_after_full(None, 2), 2);
     }
 }

@@ -1,8 +1,9 @@
 //! Batches records per partition and sends them to the leaders.
 //!
 //! One request is in flight per leader; while it is, the next batches fill. So the order within a
-//! partition survives retries without producer ids. A batch that was sent and not answered is sent again
-//! and may then be in the log twice.
+//! partition survives retries even without producer ids. A batch that was sent and not answered is sent
+//! again; with [`Idempotence::On`] the broker knows it by its sequence number (KIP-98), without it may then
+//! be in the log twice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::thread;
@@ -10,15 +11,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use thalweg_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use thalweg_protocol::messages::{ProduceRequest, ProduceResponse};
-use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, RecordHeader};
+use thalweg_protocol::messages::{InitProducerIdRequest, ProduceRequest, ProduceResponse};
+use thalweg_protocol::records::{
+    BatchBuilder, BatchOptions, Codec, ProducerSequence, RecordHeader,
+};
 use thalweg_protocol::{ErrorCode, Records};
-use thalweg_types::{TimestampMs, Uuid};
+use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs, Uuid};
 
 use crate::cluster::{Cluster, MissingTopic, no_partition};
 use crate::connection::{Answer, Ticket};
 use crate::error::{ClientError, Result};
-use crate::partitioner::Partitioner;
+use crate::partitioner::{Partitioner, Spread};
 
 /// The last version of Produce that names topics instead of giving their id.
 const NEWEST_BY_NAME: i16 = 12;
@@ -47,6 +50,15 @@ impl Acks {
     }
 }
 
+/// Whether batches carry a producer id and sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idempotence {
+    /// A retry can store a batch twice.
+    Off,
+    /// A retry can not, if the broker gives producer ids. Needs [`Acks::All`].
+    On,
+}
+
 /// How to produce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerOptions {
@@ -60,6 +72,10 @@ pub struct ProducerOptions {
     pub acks_timeout: Duration,
     /// What happens to topics that do not exist.
     pub missing_topic: MissingTopic,
+    /// Where records without a partition of their own go.
+    pub spread: Spread,
+    /// Whether batches carry a producer id and sequence numbers.
+    pub idempotence: Idempotence,
 }
 
 impl Default for ProducerOptions {
@@ -70,6 +86,8 @@ impl Default for ProducerOptions {
             batch_bytes: 256 * 1024,
             acks_timeout: Duration::from_secs(30),
             missing_topic: MissingTopic::Create,
+            spread: Spread::default(),
+            idempotence: Idempotence::Off,
         }
     }
 }
@@ -77,7 +95,7 @@ impl Default for ProducerOptions {
 /// One record to send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing<'a> {
-    /// `None`: by the key, or else spread over the topic.
+    /// `None`: as [`ProducerOptions::spread`] says.
     pub partition: Option<i32>,
     /// Its key.
     pub key: Option<&'a [u8]>,
@@ -96,7 +114,8 @@ pub struct Delivery {
     pub topic: String,
     /// Partition index.
     pub partition: i32,
-    /// Offset of its first record; `None` with acks 0.
+    /// Offset of its first record; `None` with acks 0, and when an earlier try had stored the batch and the
+    /// broker no longer knows where.
     pub base_offset: Option<i64>,
     /// Records in it.
     pub records: u32,
@@ -130,6 +149,8 @@ pub struct Producer {
     cluster: Cluster,
     options: ProducerOptions,
     topics: HashMap<String, TopicState>,
+    /// Asked for before the first record, with [`Idempotence::On`].
+    identity: Option<(ProducerId, ProducerEpoch)>,
     flights: BTreeMap<i32, Flight>,
     delivered: Vec<Delivery>,
 }
@@ -142,6 +163,7 @@ impl Producer {
             cluster,
             options,
             topics: HashMap::new(),
+            identity: None,
             flights: BTreeMap::new(),
             delivered: Vec::new(),
         }
@@ -160,33 +182,33 @@ impl Producer {
         if !self.topics.contains_key(topic) {
             self.open_topic(topic)?;
         }
-        let limit = self.options.batch_bytes;
-        let Some(state) = self.topics.get_mut(topic) else {
-            return Ok(());
-        };
-        let partition = record
-            .partition
-            .unwrap_or_else(|| state.partitioner.choose(record.key));
-        let builder = usize::try_from(partition)
-            .ok()
-            .and_then(|p| state.builders.get_mut(p));
-        let Some(builder) = builder else {
-            let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
-            return Err(no_partition(known, partition));
-        };
-        let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
-        if !builder.is_empty() && builder.uncompressed_bytes() + size > limit {
-            if record.key.is_none() && record.partition.is_none() {
-                state.partitioner.next_sticky();
+        let mut partition = record.partition;
+        loop {
+            let Some(state) = self.topics.get_mut(topic) else {
+                return Ok(());
+            };
+            let at = partition.unwrap_or_else(|| state.partitioner.choose(record.key));
+            let builder = usize::try_from(at)
+                .ok()
+                .and_then(|p| state.builders.get_mut(p));
+            let Some(builder) = builder else {
+                let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
+                return Err(no_partition(known, at));
+            };
+            let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+            if builder.is_empty() || builder.uncompressed_bytes() + size <= self.options.batch_bytes
+            {
+                let timestamp = record.timestamp.unwrap_or_else(now);
+                return builder
+                    .push(timestamp, record.key, record.value, record.headers)
+                    .map_err(|e| ClientError::Invalid(format!("cannot send a record: {e}")));
             }
-            let sealed = seal(topic, partition, builder, self.options.codec)?;
+            if record.partition.is_none() {
+                partition = Some(state.partitioner.choose_after_full(record.key, at));
+            }
+            let sealed = seal(topic, at, builder, self.options.codec)?;
             self.dispatch(vec![sealed])?;
-            return self.send(topic, record);
         }
-        let timestamp = record.timestamp.unwrap_or_else(now);
-        builder
-            .push(timestamp, record.key, record.value, record.headers)
-            .map_err(|e| ClientError::Invalid(format!("cannot send a record: {e}")))
     }
 
     /// Sends what is buffered and waits for every confirmation.
@@ -215,14 +237,48 @@ impl Producer {
     }
 
     fn open_topic(&mut self, name: &str) -> Result<()> {
+        self.identify()?;
         let topic = self.cluster.topic(name, self.options.missing_topic)?;
         let partitions = topic.partitions.len();
-        let builders = (0..partitions).map(|_| BatchBuilder::new(BatchOptions::default()));
+        let options = BatchOptions {
+            producer: self.identity.map(|(id, epoch)| ProducerSequence {
+                id,
+                epoch,
+                base_sequence: 0,
+            }),
+            ..BatchOptions::default()
+        };
+        let builders = (0..partitions).map(|_| BatchBuilder::new(options.clone()));
         let state = TopicState {
-            partitioner: Partitioner::new(partitions, now().0 as u32),
+            partitioner: Partitioner::new(self.options.spread, partitions, now().0 as u32),
             builders: builders.collect(),
         };
         self.topics.insert(name.to_owned(), state);
+        Ok(())
+    }
+
+    /// Asks for a producer id if one is wanted, there is none yet, and the broker gives any.
+    fn identify(&mut self) -> Result<()> {
+        let is_wanted =
+            self.options.idempotence == Idempotence::On && self.options.acks == Acks::All;
+        if !is_wanted || self.identity.is_some() {
+            return Ok(());
+        }
+        let request = InitProducerIdRequest {
+            transactional_id: None,
+            transaction_timeout_ms: i32::MAX, // there will be no transaction
+            ..Default::default()
+        };
+        self.identity = self.cluster.retry(|cluster| {
+            let answer = match cluster.any()?.call(&request) {
+                Err(ClientError::Unsupported { .. }) => return Ok(None),
+                answer => answer?,
+            };
+            let what = || "get a producer id".to_owned();
+            ClientError::check(answer.error_code, what, None)?;
+            let id = ProducerId(answer.producer_id);
+            Ok(Some((id, ProducerEpoch(answer.producer_epoch))))
+        })?;
         Ok(())
     }
 
@@ -279,7 +335,7 @@ impl Producer {
                 Err(error) => Err(error_of(error)),
             };
             match result {
-                Ok(base_offset) => self.confirm(batch, Some(base_offset)),
+                Ok(base_offset) => self.confirm(batch, base_offset),
                 Err(error) => self.resend(leader, batch, error)?,
             }
         }
@@ -318,7 +374,7 @@ impl Producer {
                         return Ok(None);
                     };
                     let response = self.cluster.broker(leader)?.receive(ticket)?;
-                    self.judge(&response, &batch).map(Some)
+                    self.judge(&response, &batch)
                 });
             match outcome {
                 Ok(base_offset) => {
@@ -386,8 +442,8 @@ impl Producer {
         connection.send_batches(&request, version, &order, answer)
     }
 
-    /// Base offset that `response` gives to `batch`.
-    fn judge(&mut self, response: &ProduceResponse, batch: &Sealed) -> Result<i64> {
+    /// Base offset that `response` gives to `batch`, if it was stored.
+    fn judge(&mut self, response: &ProduceResponse, batch: &Sealed) -> Result<Option<i64>> {
         let id = self
             .cluster
             .topic(&batch.topic, MissingTopic::Refuse)
@@ -409,10 +465,13 @@ impl Producer {
         let Some(answer) = answer else {
             // A topic that was created again meanwhile has another id: ask anew.
             let code = ErrorCode::UnknownTopicId as i16;
-            return ClientError::check(code, what, None).map(|()| -1);
+            return ClientError::check(code, what, None).map(|()| None);
         };
+        if answer.error_code == ErrorCode::DuplicateSequenceNumber as i16 {
+            return Ok(None); // an earlier try is in the log, too far back to say where
+        }
         ClientError::check(answer.error_code, what, answer.error_message.as_deref())?;
-        Ok(answer.base_offset)
+        Ok(Some(answer.base_offset))
     }
 }
 
@@ -421,12 +480,22 @@ fn seal(topic: &str, partition: i32, builder: &mut BatchBuilder, codec: Codec) -
     let bytes = builder
         .build(codec)
         .map_err(|e| ClientError::Invalid(format!("cannot build a batch: {e}")))?;
+    if let Some(producer) = &mut builder.options_mut().producer {
+        producer.base_sequence = sequence_after(producer.base_sequence, records);
+    }
     Ok(Sealed {
         topic: topic.to_owned(),
         partition,
         records,
         bytes,
     })
+}
+
+/// Sequence numbers go on at 0 after the largest.
+fn sequence_after(sequence: i32, records: u32) -> i32 {
+    let next = i64::from(sequence) + i64::from(records);
+    let modulus = i64::from(i32::MAX) + 1;
+    i32::try_from(next % modulus).unwrap_or(0)
 }
 
 fn now() -> TimestampMs {
@@ -468,5 +537,18 @@ fn error_of(error: &ClientError) -> ClientError {
         | ClientError::Unsupported { .. }
         | ClientError::Corrupt { .. }
         | ClientError::Invalid(_) => ClientError::Invalid(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sequence_after;
+
+    #[test]
+    fn sequences_wrap_to_zero() {
+        assert_eq!(sequence_after(0, 5), 5);
+        assert_eq!(sequence_after(i32::MAX - 1, 1), i32::MAX);
+        assert_eq!(sequence_after(i32::MAX, 1), 0);
+        assert_eq!(sequence_after(i32::MAX - 2, 10), 7);
     }
 }

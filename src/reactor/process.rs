@@ -25,6 +25,15 @@ pub fn open_files_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::RLIMIT_NOFILE)?.0)
 }
 
+/// Keeps a static binary from loading the system's plugins for looking up names: they belong to another
+/// build of the C library. Names then come from `/etc/hosts` and DNS. Does nothing in a dynamic binary.
+///
+/// Call it at the start of the process, before anything looks up a name.
+pub fn look_names_up_without_plugins() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    crate::sys::look_hosts_up_in_files_and_dns();
+}
+
 /// A request to end, by signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {

@@ -52,6 +52,20 @@ pub(crate) fn read_at_into(
     read_at(fd, buf, offset, flags)
 }
 
+/// Makes glibc look host names up in `/etc/hosts` and DNS, whatever `/etc/nsswitch.conf` says.
+#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+pub(crate) fn look_hosts_up_in_files_and_dns() {
+    unsafe extern "C" {
+        fn __nss_configure_lookup(
+            database: *const libc::c_char,
+            services: *const libc::c_char,
+        ) -> libc::c_int;
+    }
+    // SAFETY: both are strings with a NUL that live for ever; glibc reads them and keeps a copy. A refusal
+    // leaves the lookup as it was.
+    unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
+}
+
 /// A file offset as the kernel takes it.
 pub(crate) fn offset_of(offset: u64) -> Result<i64, i32> {
     i64::try_from(offset).map_err(|_| libc::EINVAL)

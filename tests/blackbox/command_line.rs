@@ -1,51 +1,12 @@
 //! The subcommands that talk to a broker or read its files.
 
-use std::io::Write;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::batch::{plain, read_all, values};
-use crate::broker::{BINARY, Broker, Options};
-
-fn thalweg(arguments: &[&str]) -> Output {
-    Command::new(BINARY)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary runs")
-}
-
-/// Runs a client subcommand against `broker`; it must end with `code`.
-fn against(broker: &Broker, arguments: &[&str], code: i32) -> String {
-    let address = broker.address().to_string();
-    let output = thalweg(&[arguments, &["--bootstrap-server", &address]].concat());
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-    String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-fn with_input(broker: &Broker, arguments: &[&str], input: &[u8]) -> Output {
-    let address = broker.address().to_string();
-    let mut child = Command::new(BINARY)
-        .args(arguments)
-        .args(["--bootstrap-server", &address])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary runs");
-    child
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(input)
-        .expect("it reads");
-    child.wait_with_output().expect("it ends")
-}
+use crate::broker::{Broker, Options};
+use crate::tool::{against, refused, thalweg, with_input};
 
 #[test]
 fn it_says_its_version_and_refuses_nonsense() {
@@ -138,11 +99,121 @@ fn settings_by_command_line() {
 }
 
 #[test]
+fn owners_and_lists_of_settings_by_command_line() {
+    let broker = Broker::start_with(Options::default());
+    against(&broker, &["topic", "create", "t", "--partitions", "1"], 0);
+    let everyone = ["config", "describe", "broker-default", "--all", "--json"];
+    against(&broker, &everyone, 0);
+    against(&broker, &["config", "describe", "broker-default", "1"], 2);
+    against(&broker, &["config", "describe", "broker-logger"], 2);
+    let (_, said) = refused(&broker, &["config", "describe", "group", "g"], 1);
+    assert!(said.contains("group g"), "{said}");
+    let item = "cleanup.policy=compact";
+    against(
+        &broker,
+        &["config", "alter", "topic", "t", "--append", item],
+        0,
+    );
+    let json = against(&broker, &["config", "describe", "topic", "t", "--json"], 0);
+    assert!(json.contains("\"delete,compact\""), "{json}");
+    against(
+        &broker,
+        &["config", "alter", "topic", "t", "--subtract", item],
+        0,
+    );
+    let clear = [
+        "config",
+        "alter",
+        "topic",
+        "t",
+        "--delete",
+        "cleanup.policy",
+    ];
+    against(&broker, &clear, 0);
+    let json = against(
+        &broker,
+        &["config", "describe", "topic", "t", "--all", "--json"],
+        0,
+    );
+    let settings: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let of = |name: &str| {
+        let all = settings.as_array().expect("a list");
+        all.iter().find(|s| s["name"] == name).expect(name).clone()
+    };
+    assert_eq!(of("cleanup.policy")["value"], "delete");
+    assert_eq!(of("cleanup.policy")["type"], "list");
+    assert!(of("segment.ms")["documentation"].is_string());
+}
+
+#[test]
 fn nobody_there_is_exit_code_3() {
     // Port 1 of the loopback: nobody listens there on a test machine.
     let output = thalweg(&["topic", "list", "--bootstrap-server", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn bootstrap_servers_are_tried_in_turn_and_need_a_port() {
+    let broker = Broker::start_with(Options::default());
+    let list = format!("127.0.0.1:1,{}", broker.address());
+    let output = thalweg(&["topic", "list", "--bootstrap-server", &list]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = thalweg(&["topic", "list", "--bootstrap-server", "127.0.0.1"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("write 127.0.0.1:9092"), "{said}");
+}
+
+#[test]
+fn the_timeout_covers_the_first_connection() {
+    // It accepts (the kernel does) and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("bound").to_string();
+    let began = Instant::now();
+    let output = thalweg(&[
+        "topic",
+        "list",
+        "--bootstrap-server",
+        &address,
+        "--timeout",
+        "1",
+    ]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn one_offline_topic_does_not_hide_the_others() {
+    let mut broker = Broker::start_with(Options::default());
+    for name in ["bad", "good"] {
+        against(&broker, &["topic", "create", name, "--partitions", "1"], 0);
+    }
+    broker.stop();
+    let segment = broker.partition("bad", 0).join("00000000000000000000.log");
+    std::fs::remove_file(&segment).expect("a segment");
+    std::fs::create_dir(&segment).expect("something else in its place");
+    broker.start_again();
+    let (told, said) = refused(&broker, &["topic", "describe"], 1);
+    assert!(
+        told.contains("Topic bad") && told.contains("Topic good"),
+        "{told}"
+    );
+    assert!(said.contains("bad-0") && !said.contains("good-0"), "{said}");
+    let alone = against(&broker, &["topic", "describe", "good"], 0);
+    assert!(alone.contains("Topic good"), "{alone}");
+}
+
+#[test]
+fn completions_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = thalweg(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let script = String::from_utf8_lossy(&output.stdout);
+        assert!(script.contains("bootstrap-server"), "{shell}");
+    }
+    assert_eq!(thalweg(&["completions", "tcsh"]).status.code(), Some(2));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use thalweg_protocol::records::{Header, Record};
 
 use crate::args::ConsumeArgs;
+use crate::base64;
 use crate::exit::{Exit, Failure};
 
 /// The form of the output, parsed once.
@@ -23,6 +24,7 @@ pub(super) enum Part {
     Partition,
     Offset,
     Timestamp,
+    Headers,
     Key,
     Value,
 }
@@ -62,28 +64,10 @@ impl<const IS_KEY: bool> Serialize for JsonBytes<'_, IS_KEY> {
         match self.0.map(|bytes| (std::str::from_utf8(bytes), bytes)) {
             None => map.serialize_entry(plain, &())?,
             Some((Ok(text), _)) => map.serialize_entry(plain, text)?,
-            Some((Err(_), bytes)) => map.serialize_entry(encoded, &base64(bytes))?,
+            Some((Err(_), bytes)) => map.serialize_entry(encoded, &base64::encode(bytes))?,
         }
         map.end()
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for i in 0..4 {
-            let six = (bits >> (18 - 6 * i)) & 0x3f;
-            out.push(if i <= chunk.len() {
-                char::from(ALPHABET[six as usize])
-            } else {
-                '='
-            });
-        }
-    }
-    out
 }
 
 impl Format {
@@ -100,6 +84,7 @@ impl Format {
             (args.print_partition, Part::Partition),
             (args.print_offset, Part::Offset),
             (args.print_timestamp, Part::Timestamp),
+            (args.print_headers, Part::Headers),
             (args.print_key, Part::Key),
         ];
         let mut parts = Vec::new();
@@ -130,12 +115,25 @@ impl Format {
                 Part::Partition => write!(out, "{partition}")?,
                 Part::Offset => write!(out, "{}", record.offset)?,
                 Part::Timestamp => write!(out, "{}", record.timestamp)?,
+                Part::Headers => print_headers(out, record)?,
                 Part::Key => out.write_all(record.key.unwrap_or(b"null"))?,
                 Part::Value => out.write_all(record.value.unwrap_or(b"null"))?,
             }
         }
         Ok(())
     }
+}
+
+fn print_headers(out: &mut impl Write, record: &Record<'_>) -> io::Result<()> {
+    for (i, header) in record.headers.iter().enumerate() {
+        if i > 0 {
+            out.write_all(b",")?;
+        }
+        out.write_all(header.key)?;
+        out.write_all(b"=")?;
+        out.write_all(header.value.unwrap_or(b"null"))?;
+    }
+    Ok(())
 }
 
 fn print_json(
@@ -183,6 +181,7 @@ fn parse(format: &str) -> Result<Vec<Part>, String> {
             Some(b'p') => Part::Partition,
             Some(b'o') => Part::Offset,
             Some(b'T') => Part::Timestamp,
+            Some(b'h') => Part::Headers,
             Some(b'k') => Part::Key,
             Some(b'v') => Part::Value,
             Some(other) => {
@@ -223,7 +222,7 @@ fn unescape(text: &str) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, base64, parse};
+    use super::{Part, parse};
 
     #[test]
     fn formats() {
@@ -239,14 +238,5 @@ mod tests {
         ];
         assert_eq!(parts, expected);
         assert!(parse("%x").is_err() && parse("%").is_err() && parse("\\q").is_err());
-    }
-
-    #[test]
-    fn base64_of_each_remainder() {
-        assert_eq!(base64(b""), "");
-        assert_eq!(base64(b"f"), "Zg==");
-        assert_eq!(base64(b"fo"), "Zm8=");
-        assert_eq!(base64(b"foo"), "Zm9v");
-        assert_eq!(base64(&[0xff, 0xfe]), "//4=");
     }
 }

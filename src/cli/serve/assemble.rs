@@ -25,6 +25,7 @@ use super::shards::Shards;
 use super::signals::{self, Started};
 use super::{directory, endpoints, fatal};
 use crate::args::ServeArgs;
+use crate::service_manager;
 
 /// What the parts of a starting broker share.
 struct Assembly {
@@ -164,6 +165,7 @@ impl Assembly {
         let address = listener.local_addr()?;
         let accepting = shards.accept(listener, Rc::clone(&self.accepted));
         self.readiness.mark_ready();
+        service_manager::tell_ready();
         tracing::info!(
             %address,
             shards = self.layout.pins.len(),
@@ -173,6 +175,7 @@ impl Assembly {
         let signal = signal.await;
         tracing::info!(?signal, "stopping");
         self.readiness.mark_stopping();
+        service_manager::tell_stopping();
         accepting.abort();
         let stopped = shards.stop(&self.commands).await;
         control.stop().await;

@@ -1,0 +1,157 @@
+//! Moments as people write them: ISO 8601, or milliseconds since 1970.
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Milliseconds since 1970 of `2026-01-02`, `2026-01-02T03:04`, `2026-01-02T03:04:05.678`, each
+/// followed by `Z`, by an offset such as `+01:00`, or by nothing, which means UTC; or of a plain number.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub(super) fn parse_moment(text: &str) -> Result<i64, String> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return text
+            .parse()
+            .map_err(|_| format!("`{text}` is too many milliseconds"));
+    }
+    let moment = parse_iso(text).filter(|ms| *ms >= 0);
+    moment.ok_or_else(|| {
+        format!("`{text}` is no time since 1970; write 2026-01-02T03:04:05Z or milliseconds")
+    })
+}
+
+fn parse_iso(text: &str) -> Option<i64> {
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, ""));
+    let days = days_since_1970(date)?;
+    if time.is_empty() {
+        return (!text.ends_with(['T', ' '])).then_some(days * DAY_MS);
+    }
+    let (clock, offset_minutes) = match time.find(['Z', '+', '-']) {
+        None => (time, 0),
+        Some(at) => (&time[..at], zone_minutes(&time[at..])?),
+    };
+    Some(days * DAY_MS + clock_ms(clock)? - offset_minutes * 60_000)
+}
+
+/// Days from 1970-01-01 in the proleptic Gregorian calendar.
+fn days_since_1970(date: &str) -> Option<i64> {
+    let mut fields = date.split('-');
+    let year = digits(fields.next()?, 4)?;
+    let month = digits(fields.next()?, 2)?;
+    let day = digits(fields.next()?, 2)?;
+    if fields.next().is_some() || !(1..=12).contains(&month) {
+        return None;
+    }
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let february = if is_leap { 29 } else { 28 };
+    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let before = usize::try_from(month - 1).ok()?;
+    if !(1..=lengths[before]).contains(&day) {
+        return None;
+    }
+    let leap_days = |years: i64| years / 4 - years / 100 + years / 400;
+    let to_year = |y: i64| 365 * y + leap_days(y);
+    // Leap days of the years before this one.
+    let whole_years = to_year(year - 1) - to_year(1969);
+    Some(whole_years + lengths[..before].iter().sum::<i64>() + day - 1)
+}
+
+fn clock_ms(clock: &str) -> Option<i64> {
+    let mut fields = clock.split(':');
+    let hours = digits(fields.next()?, 2).filter(|h| *h < 24)?;
+    let minutes = digits(fields.next()?, 2).filter(|m| *m < 60)?;
+    let (seconds, fraction) = match fields.next() {
+        None => ("00", None),
+        Some(field) => match field.split_once('.') {
+            None => (field, None),
+            Some((seconds, fraction)) => (seconds, Some(fraction)),
+        },
+    };
+    let seconds = digits(seconds, 2).filter(|s| *s < 60)?;
+    let millis = match fraction {
+        None => 0,
+        // What is finer than a millisecond is dropped.
+        Some(text) if (1..=9).contains(&text.len()) => {
+            digits(text, text.len())?;
+            format!("{text:0<3}").get(..3)?.parse().ok()?
+        }
+        Some(_) => return None,
+    };
+    let is_over = fields.next().is_none();
+    is_over.then_some(((hours * 60 + minutes) * 60 + seconds) * 1_000 + millis)
+}
+
+/// `Z`, `+HH:MM`, `+HHMM` or `+HH`, in minutes east of Greenwich.
+fn zone_minutes(zone: &str) -> Option<i64> {
+    let (sign, rest) = match zone.split_at_checked(1)? {
+        ("Z", "") => return Some(0),
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _other => return None,
+    };
+    let (hours, minutes) = match rest.len() {
+        2 => (rest, "00"),
+        4 => rest.split_at_checked(2)?,
+        5 => rest.split_once(':')?,
+        _other => return None,
+    };
+    let hours = digits(hours, 2).filter(|h| *h < 24)?;
+    Some(sign * (hours * 60 + digits(minutes, 2).filter(|m| *m < 60)?))
+}
+
+/// A number of exactly so many digits.
+fn digits(text: &str, count: usize) -> Option<i64> {
+    let is_number = text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_moment;
+
+    /// Compared with `date -u -d ... +%s%3N`.
+    #[test]
+    fn moments() {
+        let known = [
+            ("0", 0),
+            ("1767312000000", 1_767_312_000_000),
+            ("1970-01-01", 0),
+            ("2000-02-29", 951_782_400_000),
+            ("2000-03-01T00:00Z", 951_868_800_000),
+            ("2026-01-02T03:04:05Z", 1_767_323_045_000),
+            ("2026-01-02T03:04:05.678", 1_767_323_045_678),
+            ("2026-01-02T03:04:05.6Z", 1_767_323_045_600),
+            ("2026-01-02T03:04:05.678901234Z", 1_767_323_045_678),
+            ("2026-01-02 04:04:05+01:00", 1_767_323_045_000),
+            ("2026-01-01T22:34:05-0430", 1_767_323_045_000),
+            ("2100-03-01T00:00:00+00", 4_107_542_400_000),
+        ];
+        for (text, expected) in known {
+            assert_eq!(parse_moment(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_moment() {
+        let bad = [
+            "",
+            "99999999999999999999",
+            "2026-01",
+            "2026-13-01",
+            "2025-02-29",
+            "2100-02-29",
+            "2026-01-02T",
+            "2026-01-02T24:00",
+            "2026-01-02T03",
+            "2026-01-02T03:04:05.Z",
+            "2026-01-02T03:04:05+1",
+            "2026-01-02T03:04:05+0x:00",
+            "2026-01-02T03:04:05ZZ",
+            "1969-12-31T23:59",
+            "2026-1-2",
+            "2026-01-02T03:04:05é",
+        ];
+        for text in bad {
+            assert!(parse_moment(text).is_err(), "{text}");
+        }
+    }
+}

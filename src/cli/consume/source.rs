@@ -1,0 +1,122 @@
+//! Where records come from: partitions that the command chose, or those that a group gave it.
+
+use thalweg_client::{Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions};
+
+use crate::args::ConsumeArgs;
+use crate::exit::Failure;
+use crate::interrupt::Interrupt;
+
+pub(super) enum Source {
+    Assigned {
+        consumer: Box<Consumer>,
+        partitions: Vec<i32>,
+    },
+    Member {
+        consumer: Box<GroupConsumer>,
+        interrupt: Interrupt,
+    },
+}
+
+impl Source {
+    pub(super) fn assigned(
+        cluster: Cluster,
+        args: &ConsumeArgs,
+        partitions: &[i32],
+        options: ConsumerOptions,
+    ) -> Result<Source, Failure> {
+        let mut consumer = Box::new(Consumer::new(cluster, options));
+        for partition in partitions {
+            consumer.assign(&args.topic, *partition, args.offset)?;
+        }
+        let partitions = partitions.to_vec();
+        Ok(Source::Assigned {
+            consumer,
+            partitions,
+        })
+    }
+
+    pub(super) fn member(
+        cluster: Cluster,
+        group: &str,
+        topic: &str,
+        options: ConsumerOptions,
+    ) -> Result<Source, Failure> {
+        let interrupt = Interrupt::watch()?;
+        let group = GroupOptions::new(group, topic);
+        let consumer = Box::new(GroupConsumer::new(cluster, group, options));
+        Ok(Source::Member {
+            consumer,
+            interrupt,
+        })
+    }
+
+    pub(super) fn cluster(&mut self) -> &mut Cluster {
+        match self {
+            Source::Assigned { consumer, .. } => consumer.cluster(),
+            Source::Member { consumer, .. } => consumer.cluster(),
+        }
+    }
+
+    pub(super) fn poll(&mut self) -> Result<Vec<Fetched>, Failure> {
+        Ok(match self {
+            Source::Assigned { consumer, .. } => consumer.poll()?,
+            Source::Member { consumer, .. } => consumer.poll()?,
+        })
+    }
+
+    /// How often the partitions were chosen; 0 before the first time.
+    pub(super) fn assignments(&self) -> u64 {
+        match self {
+            Source::Assigned { .. } => 1,
+            Source::Member { consumer, .. } => consumer.assignments(),
+        }
+    }
+
+    pub(super) fn partitions(&self) -> Vec<i32> {
+        match self {
+            Source::Assigned { partitions, .. } => partitions.clone(),
+            Source::Member { consumer, .. } => {
+                consumer.assigned().iter().map(|(_, p)| *p).collect()
+            }
+        }
+    }
+
+    /// Offset of the next record of a partition, `None` when it is no longer read.
+    pub(super) fn position(&self, topic: &str, partition: i32) -> Option<i64> {
+        match self {
+            Source::Assigned { consumer, .. } => consumer.position(topic, partition),
+            Source::Member { consumer, .. } => consumer.position(topic, partition),
+        }
+    }
+
+    /// Everything before `next` is printed.
+    pub(super) fn consumed(&mut self, topic: &str, partition: i32, next: i64) {
+        match self {
+            Source::Assigned { .. } => {}
+            Source::Member { consumer, .. } => consumer.consumed(topic, partition, next),
+        }
+    }
+
+    /// A partition is read to its end. A member keeps it: it is the group's to take away.
+    pub(super) fn finish(&mut self, topic: &str, partition: i32) {
+        match self {
+            Source::Assigned { consumer, .. } => consumer.unassign(topic, partition),
+            Source::Member { .. } => {}
+        }
+    }
+
+    pub(super) fn is_interrupted(&self) -> bool {
+        match self {
+            Source::Assigned { .. } => false,
+            Source::Member { interrupt, .. } => interrupt.has_come(),
+        }
+    }
+
+    /// Commits and leaves the group, if there is one.
+    pub(super) fn leave(&mut self) -> Result<(), Failure> {
+        match self {
+            Source::Assigned { .. } => Ok(()),
+            Source::Member { consumer, .. } => Ok(consumer.leave()?),
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! A consumer that shares topics with the other members of a group (the classic protocol, `range`).
+//!
+//! [`GroupConsumer::poll`] joins when it must, sends signs of life when they are due, commits what was
+//! consumed, and gives back partitions when the group shares out anew; all on the caller's thread. So a
+//! caller that does not come back within the session timeout loses its partitions.
+//!
+//! Call [`GroupConsumer::consumed`] once a record is dealt with: only that is committed, so each
+//! record is seen at least once. [`GroupConsumer::leave`] at the end, or the others wait out the session.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_protocol::messages::leave_group_request::MemberIdentity;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
+use thalweg_protocol::messages::{
+    FindCoordinatorRequest, LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest,
+};
+use thalweg_protocol::{ErrorCode, Request};
+
+use crate::assignor::TopicPartition;
+use crate::cluster::{Broker, Cluster, MissingTopic};
+use crate::connection::Connection;
+use crate::consumer::{Consumer, ConsumerOptions, Fetched, OnOutOfRange, Position};
+use crate::error::{Advice, ClientError, Result};
+use crate::membership::{Action, GroupOptions, Loss, Membership};
+
+/// A join is answered when every other member has come back: the default `max.poll.interval.ms` of
+/// Kafka's clients is the longest that one usually takes.
+const JOIN_WAIT: Duration = Duration::from_secs(305);
+/// The last versions that name one group, and topics instead of their ids.
+const FIND_COORDINATOR_OF_ONE: i16 = 3;
+const OFFSET_COMMIT_BY_NAME: i16 = 9;
+const OFFSET_FETCH_OF_ONE: i16 = 7;
+/// LeaveGroup names one member, and not several, up to this version.
+const LEAVE_AS_ONE: i16 = 2;
+/// Kafka's number for the coordinator of a consumer group.
+const GROUP_KEY: i8 = 0;
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+/// A member without partitions looks for news so often.
+const PAUSE_WITHOUT_PARTITIONS: Duration = Duration::from_millis(100);
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct GroupConsumer {
+    consumer: Consumer,
+    membership: Membership,
+    /// What to do where the group has no committed offset.
+    on_no_offset: OnOutOfRange,
+    /// Where the coordinator listens, once found.
+    coordinator_address: Option<String>,
+    coordinator: Option<Connection>,
+    assigned: Vec<TopicPartition>,
+    /// How often partitions were taken.
+    assignments: u64,
+    /// Offsets after what was consumed, not committed yet.
+    pending: BTreeMap<TopicPartition, i64>,
+    committed_at: Instant,
+    failing_since: Option<Instant>,
+}
+
+impl GroupConsumer {
+    /// A member that has not joined yet. `options.on_out_of_range` also says where to begin when the
+    /// group has no committed offset.
+    #[must_use]
+    pub fn new(cluster: Cluster, group: GroupOptions, options: ConsumerOptions) -> GroupConsumer {
+        let now = Instant::now();
+        GroupConsumer {
+            on_no_offset: options.on_out_of_range,
+            consumer: Consumer::new(cluster, options),
+            membership: Membership::new(group, now),
+            coordinator_address: None,
+            coordinator: None,
+            assigned: Vec::new(),
+            assignments: 0,
+            pending: BTreeMap::new(),
+            committed_at: now,
+            failing_since: None,
+        }
+    }
+
+    /// The cluster it reads from.
+    pub fn cluster(&mut self) -> &mut Cluster {
+        self.consumer.cluster()
+    }
+
+    /// The partitions it reads now.
+    #[must_use]
+    pub fn assigned(&self) -> &[(String, i32)] {
+        &self.assigned
+    }
+
+    /// How often it was given partitions. A change since the last [`GroupConsumer::poll`] means that
+    /// positions may have moved back to what was committed.
+    #[must_use]
+    pub fn assignments(&self) -> u64 {
+        self.assignments
+    }
+
+    /// Offset of the next record of a partition, `None` when it is not assigned.
+    #[must_use]
+    pub fn position(&self, topic: &str, partition: i32) -> Option<i64> {
+        self.consumer.position(topic, partition)
+    }
+
+    /// Everything before `next` is dealt with. Without effect on a partition that is not assigned.
+    pub fn consumed(&mut self, topic: &str, partition: i32, next: i64) {
+        let of = (topic.to_owned(), partition);
+        if self.assigned.contains(&of) {
+            self.pending.insert(of, next);
+        }
+    }
+
+    /// Waits for records, maybe for none; keeps the membership alive. What an earlier poll returned
+    /// and [`GroupConsumer::consumed`] was not told of may come again, here or at another member.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] when a partition has no committed offset and there is no other place to
+    /// begin; what the coordinator refuses for good; as [`Consumer::poll`].
+    pub fn poll(&mut self) -> Result<Vec<Fetched>> {
+        if self.committed_at.elapsed() >= self.membership.options().commit_interval {
+            self.commit()?;
+        }
+        loop {
+            let action = self.membership.next(Instant::now());
+            if action == Action::Consume {
+                break;
+            }
+            let outcome = self.act(action);
+            self.settle(outcome)?;
+        }
+        if self.assigned.is_empty() {
+            thread::sleep(PAUSE_WITHOUT_PARTITIONS);
+            return Ok(Vec::new());
+        }
+        self.consumer.poll()
+    }
+
+    /// Commits what was consumed since the last time. Nothing is lost when the group is just sharing out
+    /// anew: those records come again.
+    ///
+    /// # Errors
+    /// What the coordinator refuses for good, and what lasts longer than the cluster's `retry_for`.
+    pub fn commit(&mut self) -> Result<()> {
+        while !self.pending.is_empty() {
+            let outcome = match self.membership.next(Instant::now()) {
+                Action::FindCoordinator => self.find_coordinator(),
+                Action::Consume | Action::Heartbeat | Action::GiveBack(Loss::Orderly) => {
+                    self.commit_once()
+                }
+                Action::GiveBack(Loss::Fenced)
+                | Action::Join
+                | Action::CountPartitions(_)
+                | Action::Sync
+                | Action::Take(_) => return Ok(()),
+            };
+            self.settle(outcome)?;
+        }
+        self.committed_at = Instant::now();
+        Ok(())
+    }
+
+    /// Commits, then tells the coordinator that this member is gone.
+    ///
+    /// # Errors
+    /// As [`GroupConsumer::commit`]; [`ClientError::Refused`] when the coordinator no longer knew it.
+    pub fn leave(&mut self) -> Result<()> {
+        self.commit()?;
+        if !self.membership.is_in_group() {
+            return Ok(());
+        }
+        let (member_id, group_id) = (self.member_id(), self.group_id());
+        let request = |version: i16| {
+            let members = vec![MemberIdentity {
+                member_id: member_id.clone(),
+                ..Default::default()
+            }];
+            let as_one = version <= LEAVE_AS_ONE;
+            LeaveGroupRequest {
+                group_id: group_id.clone(),
+                member_id: if as_one {
+                    member_id.clone()
+                } else {
+                    String::new()
+                },
+                members: if as_one { Vec::new() } else { members },
+            }
+        };
+        let connection = self.coordinator(None)?;
+        let version = connection.version_of::<LeaveGroupRequest>()?;
+        let answer = connection.call_at(&request(version), version)?;
+        let code = answer.members.first().map_or(0, |m| m.error_code);
+        let code = if answer.error_code == 0 {
+            code
+        } else {
+            answer.error_code
+        };
+        ClientError::check(code, || format!("leave group {group_id}"), None)
+    }
+
+    /// Retriable failures end in a pause, until they have lasted too long.
+    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+        let Err(error) = outcome else {
+            self.failing_since = None;
+            return Ok(());
+        };
+        let since = *self.failing_since.get_or_insert_with(Instant::now);
+        if error.advice() == Advice::ReconnectAndRetry {
+            self.lose_coordinator();
+        }
+        let patience = self.consumer.cluster().options().retry_for;
+        if error.advice() == Advice::GiveUp || since.elapsed() > patience {
+            return Err(error);
+        }
+        thread::sleep(PAUSE_AFTER_ERROR);
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action) -> Result<()> {
+        match action {
+            Action::FindCoordinator => self.find_coordinator(),
+            Action::Join => {
+                let request = self.membership.join_request();
+                let answer = self.ask(&request, i16::MAX, Some(JOIN_WAIT))?;
+                self.membership.on_join(&answer)
+            }
+            Action::CountPartitions(topics) => {
+                let counts = self.count_partitions(topics)?;
+                self.membership.on_partitions(&counts);
+                Ok(())
+            }
+            Action::Sync => {
+                let request = self.membership.sync_request();
+                let answer = self.ask(&request, i16::MAX, Some(JOIN_WAIT))?;
+                self.membership.on_sync(Instant::now(), &answer)
+            }
+            Action::Take(partitions) => self.take(partitions),
+            Action::Heartbeat => {
+                let request = self.membership.heartbeat_request();
+                let answer = self.ask(&request, i16::MAX, None)?;
+                self.membership
+                    .on_heartbeat(Instant::now(), answer.error_code)
+            }
+            Action::GiveBack(loss) => self.give_back(loss),
+            Action::Consume => Ok(()),
+        }
+    }
+
+    fn find_coordinator(&mut self) -> Result<()> {
+        let request = FindCoordinatorRequest {
+            key: self.group_id(),
+            key_type: GROUP_KEY,
+            coordinator_keys: Vec::new(),
+        };
+        let connection = self.consumer.cluster().any();
+        let answer = match connection.and_then(|c| call_up_to(c, &request, FIND_COORDINATOR_OF_ONE))
+        {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.consumer.cluster().prepare_retry_somewhere(&error);
+                return Err(error);
+            }
+        };
+        let what = || format!("find the coordinator of group {}", request.key);
+        ClientError::check(answer.error_code, what, answer.error_message.as_deref())?;
+        let broker = Broker {
+            id: answer.node_id,
+            host: answer.host,
+            port: answer.port,
+            rack: None,
+        };
+        self.coordinator_address = Some(broker.address());
+        self.membership.on_coordinator_found();
+        Ok(())
+    }
+
+    fn count_partitions(&mut self, topics: Vec<String>) -> Result<BTreeMap<String, i32>> {
+        let cluster = self.consumer.cluster();
+        cluster.forget_topics();
+        let mut counts = BTreeMap::new();
+        for name in topics {
+            match cluster.topic(&name, MissingTopic::Refuse) {
+                Ok(topic) => {
+                    let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+                    counts.insert(name, count);
+                }
+                Err(e) if e.code() == Some(ErrorCode::UnknownTopicOrPartition) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Begins to read `partitions` where the group has got to.
+    fn take(&mut self, partitions: Vec<TopicPartition>) -> Result<()> {
+        let committed = self.committed(&partitions)?;
+        for (topic, partition) in &partitions {
+            let known = committed.get(&(topic.clone(), *partition));
+            let position = match (known, self.on_no_offset) {
+                (Some(offset), _) => Position::Offset(*offset),
+                (None, OnOutOfRange::Reset(position)) => position,
+                (None, OnOutOfRange::Fail) => {
+                    return Err(ClientError::Invalid(format!(
+                        "group {} has no committed offset for {topic}-{partition}, and no other place \
+                         to begin is given",
+                        self.group_id()
+                    )));
+                }
+            };
+            self.consumer.assign(topic, *partition, position)?;
+        }
+        self.assigned = partitions;
+        self.assignments += 1;
+        self.membership.on_taken();
+        Ok(())
+    }
+
+    /// Committed offsets of those partitions that have one.
+    fn committed(
+        &mut self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, i64>> {
+        let mut topics: Vec<OffsetFetchRequestTopic> = Vec::new();
+        for (name, partition) in partitions {
+            match topics.iter_mut().find(|t| t.name == *name) {
+                Some(known) => known.partition_indexes.push(*partition),
+                None => topics.push(OffsetFetchRequestTopic {
+                    name: name.clone(),
+                    partition_indexes: vec![*partition],
+                }),
+            }
+        }
+        let request = OffsetFetchRequest {
+            group_id: self.group_id(),
+            topics: Some(topics),
+            ..Default::default()
+        };
+        let answer = self.ask(&request, OFFSET_FETCH_OF_ONE, None)?;
+        self.check("ask the offsets of", answer.error_code)?;
+        let mut committed = BTreeMap::new();
+        for topic in answer.topics {
+            for row in topic.partitions {
+                self.check("ask the offsets of", row.error_code)?;
+                if row.committed_offset >= 0 {
+                    let of = (topic.name.clone(), row.partition_index);
+                    committed.insert(of, row.committed_offset);
+                }
+            }
+        }
+        Ok(committed)
+    }
+
+    fn commit_once(&mut self) -> Result<()> {
+        let mut topics: Vec<OffsetCommitRequestTopic> = Vec::new();
+        for ((name, partition), offset) in &self.pending {
+            let row = OffsetCommitRequestPartition {
+                partition_index: *partition,
+                committed_offset: *offset,
+                committed_metadata: Some(String::new()),
+                ..Default::default()
+            };
+            match topics.iter_mut().find(|t| t.name == *name) {
+                Some(known) => known.partitions.push(row),
+                None => topics.push(OffsetCommitRequestTopic {
+                    name: name.clone(),
+                    partitions: vec![row],
+                    ..Default::default()
+                }),
+            }
+        }
+        let (member_id, generation) = self.membership.identity();
+        let request = OffsetCommitRequest {
+            group_id: self.group_id(),
+            generation_id_or_member_epoch: generation,
+            member_id: member_id.to_owned(),
+            topics,
+            ..Default::default()
+        };
+        let answer = self.ask(&request, OFFSET_COMMIT_BY_NAME, None)?;
+        let rows = answer.topics.iter().flat_map(|t| &t.partitions);
+        let refused = rows.map(|row| row.error_code).find(|code| *code != 0);
+        match refused {
+            None => self.pending.clear(),
+            Some(code) => self.membership.on_refusal("commit to", code)?,
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, loss: Loss) -> Result<()> {
+        if loss == Loss::Orderly && !self.pending.is_empty() {
+            // The outcome may be another loss: the membership says what comes next.
+            return self.commit_once();
+        }
+        self.pending.clear();
+        for (topic, partition) in std::mem::take(&mut self.assigned) {
+            self.consumer.unassign(&topic, partition);
+        }
+        self.membership.on_given_back();
+        Ok(())
+    }
+
+    /// Sends to the coordinator. `wait` is how long the answer may take when that is long.
+    fn ask<R: Request>(
+        &mut self,
+        request: &R,
+        newest: i16,
+        wait: Option<Duration>,
+    ) -> Result<R::Response> {
+        let connection = self.coordinator(wait)?;
+        call_up_to(connection, request, newest)
+    }
+
+    fn coordinator(&mut self, wait: Option<Duration>) -> Result<&mut Connection> {
+        let options = self.consumer.cluster().options().connect.clone();
+        let mut connection = match (self.coordinator.take(), &self.coordinator_address) {
+            (Some(open), _) => open,
+            (None, Some(address)) => Connection::connect(address, &options)?,
+            (None, None) => {
+                // Asking for the coordinator comes first; this is an answer for whoever does not.
+                let code = ErrorCode::CoordinatorNotAvailable as i16;
+                ClientError::check(code, || format!("group {}", self.group_id()), None)?;
+                return Err(ClientError::Invalid("no coordinator".to_owned()));
+            }
+        };
+        connection.set_request_timeout(wait.unwrap_or(options.request_timeout))?;
+        Ok(self.coordinator.insert(connection))
+    }
+
+    fn lose_coordinator(&mut self) {
+        self.coordinator = None;
+        self.membership.on_coordinator_lost();
+    }
+
+    /// A refusal, told to the membership too.
+    fn check(&mut self, what: &str, code: i16) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        self.membership.on_refusal(what, code)?;
+        // The membership goes another way, and whoever asked has no answer.
+        let group_id = self.group_id();
+        ClientError::check(code, || format!("{what} group {group_id}"), None)
+    }
+
+    fn group_id(&self) -> String {
+        self.membership.options().group_id.clone()
+    }
+
+    fn member_id(&self) -> String {
+        self.membership.identity().0.to_owned()
+    }
+}
+
+/// Calls in the newest common version that is not above `newest`.
+fn call_up_to<R: Request>(
+    connection: &mut Connection,
+    request: &R,
+    newest: i16,
+) -> Result<R::Response> {
+    let version = connection.api_table().newest_up_to::<R>(newest);
+    match version {
+        Some(version) => connection.call_at(request, version),
+        None => connection.call(request),
+    }
+}

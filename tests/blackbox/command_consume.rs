@@ -1,0 +1,180 @@
+//! `thalweg consume`: where it begins, and as a member of a group.
+
+use std::time::{Duration, Instant};
+
+use crate::broker::{Broker, Options, PATIENCE};
+use crate::tool::{Running, against, refused, with_input};
+
+/// A broker whose groups do not wait for more members, with one topic.
+fn with_topic(name: &str, partitions: &str) -> Broker {
+    let broker = Broker::start_with(Options::with(&[
+        ("group.initial.rebalance.delay.ms", "0"),
+        ("offsets.topic.num.partitions", "4"),
+    ]));
+    let create = ["topic", "create", name, "--partitions", partitions];
+    against(&broker, &create, 0);
+    broker
+}
+
+fn produce(broker: &Broker, topic: &str, lines: &[&str]) {
+    let output = with_input(broker, &["produce", topic], lines.join("\n").as_bytes());
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn positions_by_offset_and_time() {
+    let broker = with_topic("t", "1");
+    let lines: Vec<String> = (1..=4)
+        .map(|day| {
+            let ms = 1_767_225_600_000_i64 + (day - 1) * 86_400_000; // 2026-01-01 and on
+            format!("{{\"value\":\"day {day}\",\"timestamp\":{ms}}}\n")
+        })
+        .collect();
+    let output = with_input(
+        &broker,
+        &["produce", "t", "--json"],
+        lines.concat().as_bytes(),
+    );
+    assert!(output.status.success(), "{output:?}");
+    let from = |flag: &str, at: &str| {
+        let text = against(&broker, &["consume", "t", "--exit-at-end", flag, at], 0);
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(from("--offset", "earliest").len(), 4);
+    assert_eq!(from("--offset", "latest").len(), 0);
+    assert_eq!(from("--offset", "3"), ["day 4"]);
+    assert_eq!(from("--from", "2"), ["day 3", "day 4"]);
+    assert_eq!(from("--offset", "@1767398400000"), ["day 3", "day 4"]);
+    assert_eq!(from("--offset", "@2026-01-03"), ["day 3", "day 4"]);
+    assert_eq!(
+        from("--offset", "@2026-01-03T01:00+01:00"),
+        ["day 3", "day 4"]
+    );
+    assert_eq!(from("--offset", "@2026-01-03T00:00:00.001Z"), ["day 4"]);
+    assert_eq!(from("--offset", "@2026-02-01").len(), 0);
+    against(&broker, &["consume", "t", "--offset", "@yesterday"], 2);
+    against(&broker, &["consume", "t", "--offset=-1"], 2);
+}
+
+#[test]
+fn an_offset_that_is_not_there() {
+    let broker = with_topic("t", "1");
+    produce(&broker, "t", &["a", "b"]);
+    let beyond = ["consume", "t", "--offset", "99", "--max-messages", "2"];
+    let (_, said) = refused(&broker, &beyond, 1);
+    assert!(said.contains("OFFSET_OUT_OF_RANGE"), "{said}");
+    let reset = [&beyond[..], &["--offset-reset", "earliest"]].concat();
+    assert_eq!(against(&broker, &reset, 0), "a\nb\n");
+    let none = [&beyond[..], &["--offset-reset", "none"]].concat();
+    refused(&broker, &none, 1);
+}
+
+#[test]
+fn a_group_goes_on_where_it_was() {
+    let broker = with_topic("t", "2");
+    produce(&broker, "t", &["a", "b", "c", "d", "e"]);
+    let member = ["consume", "t", "--group", "g", "--exit-at-end"];
+    let began = Instant::now();
+    let some = [&member[..], &["--max-messages", "2"]].concat();
+    let first = against(&broker, &some, 0);
+    assert_eq!(first.lines().count(), 2, "{first}");
+    let rest = against(&broker, &member, 0);
+    let mut all: Vec<&str> = first.lines().chain(rest.lines()).collect();
+    all.sort_unstable();
+    assert_eq!(all, ["a", "b", "c", "d", "e"], "each once");
+    assert_eq!(against(&broker, &member, 0), "");
+    produce(&broker, "t", &["f"]);
+    assert_eq!(against(&broker, &member, 0), "f\n");
+    // A member that does not leave holds up the next one for the session timeout.
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(40), "{took:?}");
+    let other = ["consume", "t", "--group", "other", "--exit-at-end"];
+    assert_eq!(against(&broker, &other, 0).lines().count(), 6);
+}
+
+#[test]
+fn where_a_new_group_begins() {
+    let broker = with_topic("t", "1");
+    produce(&broker, "t", &["a"]);
+    let member = |group, reset| {
+        [
+            "consume",
+            "t",
+            "--group",
+            group,
+            "--exit-at-end",
+            "--offset-reset",
+            reset,
+        ]
+    };
+    let (_, said) = refused(&broker, &member("none", "none"), 1);
+    assert!(said.contains("no committed offset for t-0"), "{said}");
+    assert_eq!(against(&broker, &member("late", "latest"), 0), "");
+    assert_eq!(against(&broker, &member("early", "earliest"), 0), "a\n");
+    let both = ["consume", "t", "--group", "g", "--partition", "0"];
+    against(&broker, &both, 2);
+    against(
+        &broker,
+        &["consume", "t", "--group", "g", "--offset", "1"],
+        2,
+    );
+    against(&broker, &["consume", "missing", "--group", "g"], 4);
+}
+
+/// Two members read everything between them, and one goes on alone with what the other leaves.
+#[test]
+fn members_share_and_inherit() {
+    let broker = with_topic("t", "2");
+    let arguments = ["consume", "t", "--group", "g", "--print-partition"];
+    let send = |number: usize, partition: &str| {
+        let flags = ["produce", "t", "--partition", partition];
+        let output = with_input(&broker, &flags, number.to_string().as_bytes());
+        assert!(output.status.success(), "{output:?}");
+    };
+    let one = Running::start(&broker, &arguments);
+    send(0, "0");
+    send(1, "1");
+    let mut seen = vec![one.line(), one.line()];
+    let two = Running::start(&broker, &arguments);
+    // Until the second member has its share.
+    let deadline = Instant::now() + PATIENCE;
+    let (mut sent, mut by_two) = (2, Vec::new());
+    while by_two.is_empty() {
+        assert!(Instant::now() < deadline, "the second member reads nothing");
+        send(sent, "0");
+        send(sent + 1, "1");
+        sent += 2;
+        by_two.extend(two.lines_so_far());
+    }
+    let (status, last) = two.stop();
+    assert!(status.success(), "{status}");
+    by_two.extend(last);
+    // What nobody has read yet is read by the one that stays, within a heartbeat or two.
+    seen.extend(by_two);
+    while !(0..sent).all(|n| seen.iter().any(|l| l.ends_with(&format!("\t{n}")))) {
+        seen.push(one.line());
+    }
+    send(sent, "0");
+    send(sent + 1, "1");
+    while !(0..sent + 2).all(|n| seen.iter().any(|l| l.ends_with(&format!("\t{n}")))) {
+        seen.push(one.line());
+    }
+    let (status, _) = one.stop();
+    assert!(status.success(), "{status}");
+    // Both committed and left: nothing comes again.
+    let rest = ["consume", "t", "--group", "g", "--exit-at-end"];
+    assert_eq!(against(&broker, &rest, 0), "");
+}
+
+/// A group survives the kill of its broker, without losing or moving back.
+#[test]
+fn a_member_outlives_its_broker() {
+    let mut broker = with_topic("t", "1");
+    produce(&broker, "t", &["a", "b"]);
+    let member = ["consume", "t", "--group", "g", "--exit-at-end"];
+    assert_eq!(against(&broker, &member, 0), "a\nb\n");
+    produce(&broker, "t", &["c"]);
+    broker.kill();
+    broker.start_again();
+    assert_eq!(against(&broker, &member, 0), "c\n");
+}
