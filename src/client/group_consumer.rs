@@ -127,6 +127,7 @@ impl GroupConsumer {
         loop {
             let action = self.membership.next(Instant::now());
             if action == Action::Consume {
+                self.failing_since = None;
                 break;
             }
             let outcome = self.act(action);
@@ -160,6 +161,7 @@ impl GroupConsumer {
             self.settle(outcome)?;
         }
         self.committed_at = Instant::now();
+        self.failing_since = None;
         Ok(())
     }
 
@@ -204,8 +206,7 @@ impl GroupConsumer {
     /// Retriable failures end in a pause, until they have lasted too long.
     fn settle(&mut self, outcome: Result<()>) -> Result<()> {
         let Err(error) = outcome else {
-            self.failing_since = None;
-            return Ok(());
+            return Ok(()); // a step; whether the way is free shows at its end
         };
         let since = *self.failing_since.get_or_insert_with(Instant::now);
         if error.advice() == Advice::ReconnectAndRetry {
