@@ -101,6 +101,12 @@ impl Describing<'_> {
                 check_is_local(self.local, name)?;
                 Ok(describe_broker(self.config))
             }
+            resource_type::GROUP if name.is_empty() => {
+                let text = "A group that settings are asked of needs a name.";
+                Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
+            }
+            // The settings that Kafka has for single groups are of protocols that are not served yet.
+            resource_type::GROUP => Ok(Vec::new()),
             other => Err(unsupported(other)),
         }
     }

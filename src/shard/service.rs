@@ -201,6 +201,9 @@ impl Shard {
             ApiKey::DescribeClientQuotas => {
                 self.reply(call, body, api::describe_client_quotas::answer)
             }
+            ApiKey::DescribeUserScramCredentials => {
+                self.reply(call, body, api::describe_user_scram_credentials::answer)
+            }
             ApiKey::DescribeCluster => self.reply(call, body, api::describe_cluster::answer),
             ApiKey::ListConfigResources => {
                 self.reply(call, body, api::list_config_resources::answer)

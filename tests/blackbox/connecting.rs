@@ -61,7 +61,7 @@ fn api_versions_equal_the_documented_table() {
 
 /// KIP-511: a version that is too new is answered in version 0 with error 35 and the range to use.
 #[test]
-fn bi_6_api_versions_of_the_future_is_answered_in_version_0() {
+fn bi_6_trap_2_api_versions_of_the_future_is_answered_in_version_0() {
     let broker = Broker::start();
     let mut client = broker.connect();
     let (_, mut bytes) = client.encode(&hello(), newest::<ApiVersionsRequest>());
@@ -84,7 +84,7 @@ fn bi_6_api_versions_of_the_future_is_answered_in_version_0() {
 }
 
 #[test]
-fn bi_6_a_client_name_outside_kip_511_is_refused() {
+fn bi_6_trap_2_a_client_name_outside_kip_511_is_refused() {
     let broker = Broker::start();
     for name in ["", "-x", "a b", "x\ny", "a/b"] {
         let mut client = broker.connect();
@@ -104,7 +104,7 @@ fn bi_6_a_client_name_outside_kip_511_is_refused() {
 /// librdkafka before 2.2.0 reads past a tag that holds a default value, so none is sent: features
 /// are either named or absent.
 #[test]
-fn default_tags_are_left_out() {
+fn trap_1_default_tags_are_left_out() {
     let broker = Broker::start();
     let mut client = broker.connect();
     client.send(&hello(), 3);

@@ -367,7 +367,7 @@ fn describes(client: &mut Connection, group: &str, version: i16) {
     assert_eq!(member.client_id, "blackbox");
     assert_eq!(member.client_host, "/127.0.0.1");
     assert_eq!(&member.member_assignment[..], b"share");
-    // Trap 6.
+    // TRAP-6.
     assert_eq!(found.authorized_operations, i32::MIN);
     let wanted = match version {
         0..6 => ErrorCode::None,

@@ -50,7 +50,7 @@ fn new_id(client: &mut Connection) -> i64 {
     answer.producer_id
 }
 
-/// Trap 4: KafkaJS and aiokafka ask in version 0 or 1, with a transactional id of null.
+/// TRAP-4: KafkaJS and aiokafka ask in version 0 or 1, with a transactional id of null.
 #[test]
 fn trap_4_every_version_gives_a_producer_id() {
     let broker = Broker::start();
@@ -342,7 +342,7 @@ fn st_10_damaged_snapshots_are_passed_over() {
     }
 }
 
-/// Trap 12, short: a producer that retries what it got no answer to, over kill after kill. Nothing is
+/// TRAP-12, short: a producer that retries what it got no answer to, over kill after kill. Nothing is
 /// missing, nothing is there twice, all is in order.
 #[test]
 fn trap_12_kills_leave_no_duplicates() {

@@ -29,4 +29,5 @@ mod sessions;
 mod smoke;
 mod tool;
 mod topics;
+mod traps;
 mod wire;

@@ -162,7 +162,7 @@ fn bi_5_a_request_may_be_cut_anywhere() {
 }
 
 #[test]
-fn bi_6_what_can_not_be_decoded_is_closed() {
+fn bi_6_trap_11_what_can_not_be_decoded_is_closed() {
     let broker = Broker::start();
     let mut witness = broker.connect();
     let frame = |body: &[u8]| {

@@ -143,7 +143,7 @@ fn bi_37_senseless_creations_are_refused_topic_by_topic() {
 
 /// RP-54, as far as one broker shows it: ids are new after re-creation, and old ones are unknown.
 #[test]
-fn rp_54_a_topic_made_again_has_a_new_id_and_no_records() {
+fn rp_54_trap_5_a_topic_made_again_has_a_new_id_and_no_records() {
     let broker = Broker::start();
     let mut client = broker.connect();
     let first = client.create_topic("again", 1, &[]);
@@ -300,7 +300,7 @@ fn asking_makes_nothing_when_the_broker_does_not_want_it() {
 }
 
 #[test]
-fn topic_ids_are_the_same_after_a_restart() {
+fn trap_5_topic_ids_are_the_same_after_a_restart() {
     let mut broker = Broker::start_with(Options::default());
     let topic = broker.connect().create_topic("stays", 2, &[]);
     broker.connect().create_topic("goes", 1, &[]);

@@ -55,13 +55,19 @@ new_topic() {
 # kafka_tool CLASS ARGUMENT...: one of Kafka's own tools; the class is in org.apache.kafka.tools
 # unless it is given in full.
 kafka_tool() {
-  local class=$1
-  shift
-  case $class in
-    org.* | kafka.*) ;;
-    *) class="org.apache.kafka.tools.$class" ;;
+  java "${JAVA_FLAGS[@]}" -cp "$JARS/*" "$(full_class "$1")" "${@:2}"
+}
+
+# start_tool CLASS ARGUMENT...: as kafka_tool, in the background; $! is the tool itself.
+start_tool() {
+  java "${JAVA_FLAGS[@]}" -cp "$JARS/*" "$(full_class "$1")" "${@:2}" &
+}
+
+full_class() {
+  case $1 in
+    org.* | kafka.*) printf '%s\n' "$1" ;;
+    *) printf 'org.apache.kafka.tools.%s\n' "$1" ;;
   esac
-  java "${JAVA_FLAGS[@]}" -cp "$JARS/*" "$class" "$@"
 }
 
 free_port() {
@@ -78,8 +84,8 @@ start_broker() {
   BROKER_LOG="$folder/log.txt"
   : >"$BROKER_LOG"
   "start_$AGAINST" "$folder" "$@"
-  # A case that fails leaves no broker behind.
-  trap 'kill -KILL "${BROKER_PID:-}" 2>/dev/null || true' EXIT
+  # A case that fails leaves no broker and no tool behind.
+  trap 'kill -KILL $(jobs -p) 2>/dev/null || true' EXIT
 }
 
 start_thalweg() {

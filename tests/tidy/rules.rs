@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{assert_none, source};
 
-const FAMILIES: [&str; 3] = ["ST", "RP", "BI"];
+const FAMILIES: [&str; 4] = ["ST", "RP", "BI", "TRAP"];
 
 #[test]
 fn every_rule_number_in_use_has_its_line() {

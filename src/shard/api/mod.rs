@@ -18,6 +18,7 @@ pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
 pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_topic_partitions;
+pub(crate) mod describe_user_scram_credentials;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod heartbeat;
@@ -108,6 +109,7 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::ListPartitionReassignments, 0, 0),
     range(ApiKey::OffsetDelete, 0, 0),
     range(ApiKey::DescribeClientQuotas, 0, 1),
+    range(ApiKey::DescribeUserScramCredentials, 0, 0),
     range(ApiKey::DescribeCluster, 0, 2),
     range(ApiKey::ListConfigResources, 0, 1),
     range(ApiKey::DescribeTopicPartitions, 0, 0),

@@ -1,4 +1,4 @@
-# A real text goes in through kcat in every codec, is stored in that codec (BI-16), and comes out
+# A real text goes in through kcat in every codec, is stored in that codec (BI-16, TRAP-3), and comes out
 # identical.
 . "$FOREIGN/lib.sh"
 

@@ -1,4 +1,4 @@
-# Debian's kcat (librdkafka 2.0.2) understands who we are, and misses no feature that it finds on
+# TRAP-1, TRAP-3: Debian's kcat (librdkafka 2.0.2) understands who we are, and misses no feature that it finds on
 # Kafka: an answer with explicit default tags, or a table without Produce 0, would show here.
 . "$FOREIGN/lib.sh"
 
