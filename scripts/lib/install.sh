@@ -110,7 +110,7 @@ go_clients() {
   (
     cd "$ROOT/tests/foreign/go"
     GOMODCACHE="$THALWEG_CACHE/go-modules" GOCACHE="$THALWEG_CACHE/go-build" GOTOOLCHAIN=local \
-      GOFLAGS=-modcacherw "$bin/go" build -o "$folder/" ./franz ./kafkago ./sarama </dev/null \
+      GOFLAGS=-modcacherw "$bin/go" build -o "$folder/" ./franz ./guess ./kafkago ./sarama </dev/null \
       2> >(grep -v '^go: downloading' >&2)
   ) || die "the Go clients can not be built"
   printf '%s\n' "$folder"
