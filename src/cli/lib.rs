@@ -36,6 +36,7 @@ pub use exit::{Exit, Failure};
 /// Parses the command line, runs the subcommand and says how it ended.
 #[must_use]
 pub fn main() -> ExitCode {
+    process::abort_on_panic();
     process::look_names_up_without_plugins();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

@@ -17,6 +17,16 @@ pub fn raise_open_files_limit() -> io::Result<u64> {
     Ok(hard)
 }
 
+/// Lets every panic end the process, after its message: a broker that lost a task, or a core, must not
+/// go on answering half of what it is asked (BI-28). Call it first of all, once.
+pub fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
+}
+
 /// The limit of open files that holds now.
 ///
 /// # Errors

@@ -47,6 +47,7 @@ mod service;
 mod shard;
 #[cfg(test)]
 mod shard_tests;
+mod together;
 
 pub use admission::connection_limits;
 pub use lifecycle::{PeerLink, ShardSetup, connect, spawn};

@@ -19,13 +19,14 @@ use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
 use thalweg_storage::{LogOptions, PartitionName, set_partition_aside};
-use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
+use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
 use crate::admission;
 use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
 use crate::shard::{Shard, ShardParts};
+use crate::together;
 
 /// Requests taken from the mailbox in one turn before other tasks of the shard run.
 const PEER_REQUESTS_PER_TURN: usize = 64;
@@ -169,14 +170,14 @@ async fn run(setup: ShardSetup, engine: Engine) {
         metrics: Rc::clone(&shard.metrics),
         ..LogOptions::default()
     };
-    let life = Lifecycle {
+    let life = Rc::new(Lifecycle {
         shard,
         net,
         log_options,
         slots: setup.slots,
         append_failures: Rc::default(),
         waiting: RefCell::default(),
-    };
+    });
     let mut commands = setup.commands;
     while let Some(command) = life.next_command(&mut commands).await {
         match command {
@@ -270,7 +271,7 @@ impl Lifecycle {
     /// The next command. In between, partitions that could not be opened are tried again: never at
     /// once with a command that may delete them.
     async fn next_command(
-        &self,
+        self: &Rc<Self>,
         commands: &mut mailbox::Receiver<ShardCommand>,
     ) -> Option<ShardCommand> {
         loop {
@@ -284,10 +285,11 @@ impl Lifecycle {
         }
     }
 
-    async fn open_waiting(&self) {
-        for wanted in self.waiting.take() {
+    async fn open_waiting(self: &Rc<Self>) {
+        let view = self.shard.view();
+        for (wanted, opened) in self.open_all(&view, self.waiting.take()).await {
             let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
-            match self.open(&self.shard.view(), &wanted).await {
+            match opened {
                 Ok(partition) => {
                     tracing::info!(partition = %name, "opened: the cause has passed");
                     if let Some(partition) = Self::of_offsets(&wanted, partition) {
@@ -301,6 +303,23 @@ impl Lifecycle {
                 }
             }
         }
+    }
+
+    /// Opens partitions, several at a time; in no certain order.
+    async fn open_all(
+        self: &Rc<Self>,
+        view: &Arc<ClusterView>,
+        wanted: Vec<PartitionToOpen>,
+    ) -> Vec<(PartitionToOpen, Result<Rc<Partition>, PartitionError>)> {
+        let (life, view) = (Rc::clone(self), Arc::clone(view));
+        together::each(wanted, PARTITIONS_AT_ONCE, move |wanted| {
+            let (life, view) = (Rc::clone(&life), Arc::clone(&view));
+            async move {
+                let opened = life.open(&view, &wanted).await;
+                (wanted, opened)
+            }
+        })
+        .await
     }
 
     /// Opens one partition and serves it from then on.
@@ -334,7 +353,7 @@ impl Lifecycle {
 
     /// Opens and closes logs, then routes by the new view. Returns a line per failure.
     async fn apply(
-        &self,
+        self: &Rc<Self>,
         view: Arc<ClusterView>,
         open: Vec<PartitionToOpen>,
         delete: Vec<TopicPartition>,
@@ -353,8 +372,8 @@ impl Lifecycle {
             }
         }
         let mut of_offsets = Vec::new();
-        for wanted in open {
-            let error = match self.open(&view, &wanted).await {
+        for (wanted, opened) in self.open_all(&view, open).await {
+            let error = match opened {
                 Ok(partition) => {
                     of_offsets.extend(Self::of_offsets(&wanted, partition));
                     continue;
@@ -451,11 +470,8 @@ impl Lifecycle {
             self.net.close_all();
         }
         self.shard.coordinators.close_all();
-        let mut stopped = Vec::new();
-        for partition in self.shard.take_partitions() {
-            stopped.push(partition.close().await);
-        }
-        stopped
+        let close = |partition: Rc<Partition>| async move { partition.close().await };
+        together::each(self.shard.take_partitions(), PARTITIONS_AT_ONCE, close).await
     }
 }
 

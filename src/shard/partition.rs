@@ -20,8 +20,8 @@ use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::{fs, task, time};
 use thalweg_replica::{
-    Accepted, Acks, Assigned, Effect, EpochCache, FetchBound, Leadership, Parking, Producers,
-    Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
+    Accepted, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Leadership, Parking,
+    Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 use thalweg_storage::{
     AppendBatch, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
@@ -132,6 +132,7 @@ impl Partition {
         let Opened {
             log,
             epochs,
+            epochs_stored,
             producers,
             snapshot_loaded,
         } = open_log(wanted, &context, sink).await?;
@@ -143,6 +144,7 @@ impl Partition {
             epochs,
             producers,
         });
+        // Nothing waits yet, so nothing is to be answered or woken.
         let mut effects = Vec::new();
         let leadership = Leadership {
             epoch: wanted.leader_epoch,
@@ -151,10 +153,7 @@ impl Partition {
             min_in_sync: context.config.min_insync_replicas(),
         };
         replica.become_leader(&leadership, &mut effects)?;
-        if effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::EpochStarted { .. }))
-        {
+        if replica.epochs().entries() != epochs_stored {
             log.store_epochs(replica.epochs()).await?;
         }
         let partition = Rc::new(Partition {
@@ -528,6 +527,7 @@ impl Partition {
 struct Opened {
     log: Log,
     epochs: EpochCache,
+    epochs_stored: Vec<EpochEntry>,
     producers: Producers,
     snapshot_loaded: Offset,
 }
@@ -548,6 +548,7 @@ async fn open_log(
         return Ok(Opened {
             log,
             epochs: EpochCache::default(),
+            epochs_stored: Vec::new(),
             producers: Producers::default(),
             snapshot_loaded: Offset::ZERO,
         });
@@ -568,6 +569,7 @@ async fn open_log(
     Ok(Opened {
         log,
         epochs: report.epochs,
+        epochs_stored: report.epochs_stored,
         producers,
         snapshot_loaded: snapshot.unwrap_or_default(),
     })

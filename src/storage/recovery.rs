@@ -56,6 +56,9 @@ pub struct RecoveryReport {
     pub epochs_rebuilt: bool,
     /// The leader epochs of the log, cut to its range. Their keeper takes them from here.
     pub epochs: EpochCache,
+    /// What the file of leader epochs says now. It may go on to name epochs in which no record was
+    /// written, which their keeper begins anew at the same offset.
+    pub epochs_stored: Vec<EpochEntry>,
 }
 
 /// Where and why a log was cut.
@@ -536,7 +539,11 @@ impl Work {
                 let _changed = cache.assign(seen.epoch, seen.start);
             }
         }
-        if self.report.epochs_rebuilt || cache.entries() != entries {
+        let end = self.end;
+        let same = entries.iter().filter(|entry| entry.start != end);
+        self.report.epochs_stored = entries.clone();
+        if self.report.epochs_rebuilt || !same.eq(cache.entries()) {
+            self.report.epochs_stored = cache.entries().to_vec();
             match partition_files::store_epochs(&self.dir, &cache).await {
                 // The same is done again at the next start.
                 Err(LogError::Io { source, .. }) if is_lack_of_room(&source) => {

@@ -81,6 +81,9 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 249;
 /// Partitions that one CreateTopics request may ask for in sum; above it each topic is refused.
 pub const CREATE_PARTITIONS_MAX: usize = 10_000;
 
+/// Partitions of one shard that are opened or closed at a time.
+pub const PARTITIONS_AT_ONCE: usize = 8;
+
 /// File handles that partitions leave to connections and everything else: a quarter of the limit of
 /// open files, within these two. Each partition holds one; topics that would need more are refused.
 pub const HANDLES_KEPT_MIN: u64 = 128;

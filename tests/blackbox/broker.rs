@@ -197,6 +197,16 @@ impl Broker {
         assert!(status.success(), "{status}:\n{}", self.log().join("\n"));
     }
 
+    /// SIGTERM; returns at once.
+    pub fn begin_stop(&self) {
+        self.life().signal(Signal::SIGTERM);
+    }
+
+    /// SIGTERM to a broker that is stopping already; returns when it has ended.
+    pub fn stop_at_once(&mut self) -> ExitStatus {
+        self.life_mut().end(Signal::SIGTERM)
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.life_mut().end(Signal::SIGKILL);

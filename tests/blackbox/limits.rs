@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     ApiVersionsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
     fetch_request, list_offsets_request,
 };
+use thalweg_protocol::records::Codec;
 
 use crate::administering::alter;
-use crate::batch::plain;
+use crate::batch::{compressed, plain};
 use crate::broker::{Broker, Options};
 use crate::wire::{
     Connection, MayCreate, Topic, error, fetch_request, metadata_request, newest, only,
@@ -205,4 +207,164 @@ fn an_append_that_only_waits_for_this_broker_outlives_a_timeout_of_zero() {
         let answer = only(client.call(&request, newest::<ProduceRequest>()));
         assert_eq!(error(answer.error_code), ErrorCode::None, "append {nth}");
     }
+}
+
+/// BI-4, BI-31: clients that ask for much and read nothing hold a bounded memory together, and after a
+/// while they give way.
+#[test]
+fn bi_31_answers_that_nobody_reads_do_not_fill_the_memory() {
+    let broker = Broker::start_with(one_shard());
+    let mut witness = broker.connect();
+    witness.create_topic("large", 5_000, &[]);
+    let request = metadata_request(&["large"], MayCreate::No);
+    let (_, ask) = witness.encode(&request, newest::<MetadataRequest>());
+    let answer = witness.call(&request, newest::<MetadataRequest>());
+    assert_eq!(answer.topics[0].partitions.len(), 5_000);
+    // 200 clients, 100 answers of some 200 kB each: 4 GB in all.
+    let greedy: Vec<Connection> = (0..200)
+        .map(|_| {
+            let mut client = broker.connect();
+            client.send_bytes(&ask.repeat(100));
+            client
+        })
+        .collect();
+    broker.wait_for_metric("thalweg_connections_closed_total", &["slow_reader"]);
+    assert_serves(&mut witness);
+    let resident = broker.resident_bytes();
+    assert!(resident < 400 << 20, "{resident} bytes resident");
+    drop(greedy);
+}
+
+/// ST-21, BI-29: with few file handles topics are refused, and connections are served.
+#[test]
+fn bi_29_partitions_leave_file_handles_for_connections() {
+    let broker = Broker::start_with(few_handles());
+    let mut client = broker.connect();
+    client.create_topic("fits", 100, &[]);
+    let refused = client.try_create_topic("too-many", 100, &[]);
+    assert_eq!(error(refused.error_code), ErrorCode::PolicyViolation);
+    let text = refused.error_message.unwrap_or_default();
+    assert!(text.contains("ulimit -n"), "{text}");
+    let mut others: Vec<Connection> = (0..50).map(|_| broker.connect()).collect();
+    others.iter_mut().for_each(assert_serves);
+}
+
+/// ST-21: a partition that found no file handle is served once there are some.
+#[test]
+fn st_21_a_partition_without_a_file_handle_is_opened_later() {
+    let broker = Broker::start_with(few_handles());
+    let mut client = broker.connect();
+    let before = broker.log().len();
+    let mut hoard: Vec<Connection> = Vec::new();
+    // Until accepting pauses, which is said once, however long it lasts.
+    while !broker.log()[before..]
+        .iter()
+        .any(|line| line.contains("accepting connections pauses"))
+    {
+        hoard.push(broker.connect());
+        assert!(hoard.len() < 2_000, "handles never run out");
+        assert_serves(&mut client);
+    }
+    client.create_topic("late", 1, &[]);
+    broker.wait_for_log("tried again until the cause has passed");
+    let topic = Topic {
+        name: "late".to_owned(),
+        id: client.metadata(&["late"]).topics[0].topic_id,
+    };
+    let refused = client.produce(&topic, 0, 1, plain(&["x"]));
+    assert_eq!(error(refused.error_code), ErrorCode::KafkaStorageError);
+    drop(hoard);
+    broker.wait_for_log("opened: the cause has passed");
+    assert_eq!(client.append(&topic, 0, plain(&["x"])), 0);
+    let pauses = broker.log();
+    let told = pauses
+        .iter()
+        .filter(|line| line.contains("accepting connections pauses"));
+    assert!(told.count() < 5);
+}
+
+/// A broker that may have 256 files open, half of which partitions may take.
+fn few_handles() -> Options {
+    Options {
+        shards: Some(1),
+        wrapper: vec!["prlimit", "--nofile=256:256"],
+        ..Options::default()
+    }
+}
+
+/// BI-14: what readers would take for a bomb is not made by the broker itself.
+#[test]
+fn bi_14_recompression_stores_nothing_that_readers_refuse() {
+    let broker = Broker::start_with(one_shard());
+    let mut client = broker.connect();
+    let topic = client.create_topic("shrunk", 1, &[("compression.type", "zstd")]);
+    let zeros = "\0".repeat(20 << 20);
+    // Snappy shrinks zeros some twenty times, which is no bomb.
+    let batch = compressed(Codec::Snappy, &[&zeros]);
+    assert!(batch.len() < 2 << 20, "{} bytes", batch.len());
+    let roomy = [
+        ("max.message.bytes", "2000000"),
+        ("compression.type", "zstd"),
+    ];
+    let roomy = client.create_topic("roomy", 1, &roomy);
+    let answer = client.produce(&roomy, 0, 1, batch.clone());
+    assert_eq!(error(answer.error_code), ErrorCode::MessageTooLarge);
+    let text = answer.error_message.unwrap_or_default();
+    assert!(text.contains("readers"), "{text}");
+    assert_eq!(client.end_offset(&roomy, 0), 0);
+    // Below the free allowance any ratio is honest.
+    let small = "\0".repeat(10 << 20);
+    let batch = compressed(Codec::Snappy, &[&small]);
+    assert_eq!(client.append(&topic, 0, batch), 0);
+}
+
+/// BI-38: SIGTERM while producers send without pause, and one has stopped in the middle of a request.
+#[test]
+fn bi_38_a_stop_does_not_wait_for_half_a_request() {
+    let mut broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("halved", 1, &[]);
+    let mut half = broker.connect();
+    let version = newest::<ProduceRequest>();
+    let request = produce_request(&topic, 0, 0, plain(&["x".repeat(10_000)]));
+    let (_, bytes) = half.encode(&request, version);
+    half.send_bytes(&bytes);
+    half.send_bytes(&bytes[..bytes.len() / 2]);
+    // The first one is appended, so the half has been read too, or soon is.
+    while client.end_offset(&topic, 0) < 1 {}
+    let began = Instant::now();
+    broker.stop();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+/// BI-38: a second SIGTERM ends at once what the first one would have done in order, and nothing that
+/// was acknowledged is lost.
+#[test]
+fn bi_38_a_second_signal_ends_the_stop() {
+    let mut broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("hurried", 1, &[]);
+    for _ in 0..8 {
+        client.append(&topic, 0, plain(&["x".repeat(900_000)]));
+    }
+    // An answer that is never taken keeps the stop waiting.
+    let mut greedy = broker.connect();
+    let (_, ask) = greedy.encode(&fetch_request(&topic, 0, 0), newest::<FetchRequest>());
+    greedy.send_bytes(&ask.repeat(16));
+    broker.wait_for_metric("thalweg_fetch_sendfile_bytes_total", &[]);
+    broker.begin_stop();
+    broker.wait_for_log("stopping");
+    let began = Instant::now();
+    let status = broker.stop_at_once();
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(status.code(), Some(1));
+    broker.wait_for_log("while stopping: ended at once");
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(client.end_offset(&topic, 0), 8);
 }
