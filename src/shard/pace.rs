@@ -9,9 +9,26 @@ use thalweg_types::limits::TURN_ELEMENTS_MAX;
 #[derive(Default)]
 pub(crate) struct Pace {
     done: usize,
+    gait: Gait,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum Gait {
+    #[default]
+    Sliced,
+    Whole,
 }
 
 impl Pace {
+    /// Never pauses. For small requests whose answer may be large: an answer that is built in one go is
+    /// counted before the next one is begun, so that any number of them is not in memory half built.
+    pub(crate) fn whole() -> Pace {
+        Pace {
+            done: 0,
+            gait: Gait::Whole,
+        }
+    }
+
     /// One more element is done.
     pub(crate) async fn step(&mut self) {
         self.steps(1).await;
@@ -20,7 +37,7 @@ impl Pace {
     /// `count` more elements are done.
     pub(crate) async fn steps(&mut self, count: usize) {
         self.done += count;
-        if self.done >= TURN_ELEMENTS_MAX {
+        if self.done >= TURN_ELEMENTS_MAX && self.gait == Gait::Sliced {
             self.done = 0;
             task::yield_now().await;
         }

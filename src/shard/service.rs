@@ -20,7 +20,7 @@ use thalweg_storage::ReadPlan;
 use thalweg_types::limits::{REQUEST_ELEMENTS_MAX, SMALL_REQUEST_BYTES_MAX};
 
 use crate::api::{self, served};
-use crate::pace::LargeTurnGuard;
+use crate::pace::{LargeTurnGuard, Pace};
 use crate::shard::Shard;
 
 /// The software name by which our own client introduces itself.
@@ -50,6 +50,15 @@ impl Call {
         Call {
             hold: large.then(|| Rc::new(permit)),
             ..self
+        }
+    }
+
+    /// How an answer that may be far larger than its request is built: in slices when its turn among
+    /// large ones keeps others from being built beside it, else in one go.
+    pub(crate) fn pace(&self) -> Pace {
+        match self.is_large() {
+            true => Pace::default(),
+            false => Pace::whole(),
         }
     }
 

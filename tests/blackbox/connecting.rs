@@ -137,8 +137,10 @@ fn take_varint(bytes: &mut &[u8]) -> usize {
         .fold(0, |value, byte| value << 7 | usize::from(byte & 0x7f))
 }
 
+/// BI-3: on a plaintext listener there is nothing to authenticate, and asking for it is told so. The half
+/// about what is accepted before authentication is owed to SASL.
 #[test]
-fn sasl_is_refused_as_on_a_plaintext_listener() {
+fn bi_3_sasl_is_refused_as_on_a_plaintext_listener() {
     let broker = Broker::start();
     let mut client = broker.connect();
     let request = SaslHandshakeRequest {

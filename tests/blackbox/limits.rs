@@ -13,7 +13,7 @@ use thalweg_protocol::records::Codec;
 
 use crate::administering::alter;
 use crate::batch::{compressed, plain};
-use crate::broker::{Broker, Options};
+use crate::broker::{Broker, Options, PATIENCE};
 use crate::wire::{
     Connection, MayCreate, Topic, error, fetch_request, metadata_request, newest, only,
     produce_request,
@@ -367,4 +367,34 @@ fn bi_38_a_second_signal_ends_the_stop() {
     broker.start_again();
     let mut client = broker.connect();
     assert_eq!(client.end_offset(&topic, 0), 8);
+}
+
+/// BI-35: a fetch may ask to wait for ever for more than there can be; it parks, and is forgotten with
+/// its client.
+#[test]
+fn bi_35_an_absurd_fetch_is_forgotten_with_its_client() {
+    let broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("absurd", 1, &[]);
+    client.append(&topic, 0, plain(&["x"]));
+    let mut request = fetch_request(&topic, 0, 0);
+    request.max_wait_ms = i32::MAX;
+    request.min_bytes = i32::MAX;
+    request.max_bytes = i32::MAX;
+    request.topics[0].partitions[0].partition_max_bytes = i32::MAX;
+    let mut waiting = broker.connect();
+    waiting.send(&request, newest::<FetchRequest>());
+    assert!(broker.wait_for_metric("thalweg_fetches_parked", &[]) >= 1.0);
+    drop(waiting);
+    let began = Instant::now();
+    while broker.metric("thalweg_fetches_parked", &[]) > 0.0 {
+        assert!(began.elapsed() < PATIENCE, "still parked");
+    }
+    // Negative numbers are none at all.
+    request.max_wait_ms = -1;
+    request.min_bytes = -1;
+    request.max_bytes = -1;
+    request.topics[0].partitions[0].partition_max_bytes = -1;
+    let answer = client.call(&request, newest::<FetchRequest>());
+    assert_eq!(error(answer.error_code), ErrorCode::None);
 }

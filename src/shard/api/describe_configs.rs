@@ -6,7 +6,6 @@ use thalweg_metadata::configs::Describing;
 use thalweg_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 
 use super::keep_first_of_each;
-use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -28,7 +27,7 @@ pub(crate) async fn answer(
         log_levels: &log_levels,
     };
     let mut response = DescribeConfigsResponse::default();
-    let mut pace = Pace::default();
+    let mut pace = call.pace();
     for resource in &request.resources {
         let result = describing.result(resource, &request);
         pace.steps(1 + result.configs.len()).await;

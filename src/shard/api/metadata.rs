@@ -14,7 +14,6 @@ use thalweg_protocol::messages::{MetadataRequest, MetadataResponse};
 use thalweg_types::{TopicPartition, Uuid};
 
 use super::{keep_first_of_each, operations};
-use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -58,7 +57,7 @@ pub(crate) async fn answer(
             view = shard.view();
         }
     }
-    let mut pace = Pace::default();
+    let mut pace = call.pace();
     let mut topics = Vec::new();
     match wanted {
         None => {
