@@ -181,17 +181,15 @@ impl Controller {
             broker_id: local,
             endpoint: setup.endpoint,
         });
-        let shards = setup.shards;
-        let facts = setup.facts;
         let controller = Controller {
             log,
             view,
             checkpoints,
             at_start,
             config,
-            shards,
+            shards: setup.shards,
             random,
-            facts,
+            facts: setup.facts,
             partitions_max: partitions_max(),
             loggers: setup.loggers,
         };
