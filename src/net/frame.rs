@@ -1,7 +1,9 @@
 //! Cutting a byte stream into request frames. Pure: bytes go in, frames come out.
 
 use bytes::{Buf, BytesMut};
-use thalweg_types::limits::{FRAME_COPY_BYTES_MAX, READ_AHEAD_BYTES_MAX, SOCKET_READ_BYTES};
+use thalweg_types::limits::{
+    FRAME_COPY_BYTES_MAX, FRAME_READ_BYTES_MIN, READ_AHEAD_BYTES_MAX, SOCKET_READ_BYTES,
+};
 
 /// Bytes of the size prefix.
 pub const PREFIX_BYTES: usize = 4;
@@ -93,7 +95,7 @@ impl FrameBuffer {
             self.buf.advance(size);
             if self.buf.is_empty() {
                 // The next frame may use the buffer from its beginning.
-                let _ = self.buf.try_reclaim(SOCKET_READ_BYTES);
+                let _ = self.buf.try_reclaim(FRAME_READ_BYTES_MIN);
             }
             Some(frame)
         } else {
@@ -109,7 +111,7 @@ impl FrameBuffer {
     #[must_use]
     pub fn read_at_most(&self, frame: Option<u32>) -> usize {
         match frame {
-            None => self.last.clamp(SOCKET_READ_BYTES, READ_AHEAD_BYTES_MAX),
+            None => self.last.clamp(FRAME_READ_BYTES_MIN, READ_AHEAD_BYTES_MAX),
             Some(size) => {
                 let missing = (size as usize).saturating_sub(self.buf.len());
                 missing.min(self.buf.len().max(SOCKET_READ_BYTES)).max(1)

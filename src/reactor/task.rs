@@ -1,9 +1,11 @@
 //! Tasks of the calling thread's runtime.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 use crate::{context, stats};
 
@@ -25,15 +27,28 @@ where
 }
 
 /// The future, with the reactor's work after each of its polls.
-pub(crate) async fn with_turns<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let polled = future.as_mut().poll(cx);
+pub(crate) fn with_turns<F: Future>(future: F) -> WithTurns<F> {
+    WithTurns { future }
+}
+
+pin_project! {
+    /// Future of [`with_turns`]. An `async fn` would hold the future twice, as its argument and as
+    /// what it polls, and a connection's is some kilobytes.
+    pub(crate) struct WithTurns<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for WithTurns<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let polled = self.project().future.poll(cx);
         stats::count(|stats| stats.task_polls += 1);
         context::after_poll();
         polled
-    })
-    .await
+    }
 }
 
 /// Lets every other ready task run once, and the reactor look for events, before going on.

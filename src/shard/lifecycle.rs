@@ -496,10 +496,10 @@ async fn adopt_all(
                 continue;
             }
         };
-        let (shard, net) = (Rc::clone(&shard), Rc::clone(&net));
+        let serving = thalweg_net::serve(stream, Rc::clone(&shard), Rc::clone(&net));
         let connections = Arc::clone(&connections);
         task::spawn(async move {
-            thalweg_net::serve(stream, shard, net).await;
+            serving.await;
             connections.fetch_sub(1, Ordering::Relaxed);
             drop(slot);
         });

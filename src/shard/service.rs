@@ -148,7 +148,8 @@ impl Shard {
         match call.key {
             ApiKey::Produce => Ok(self.produce(call, decode(body, version)?, permit).await),
             ApiKey::Fetch => self.fetch(call.holding(permit), body),
-            _ => self.route_to_handler(call.holding(permit), body).await,
+            // Boxed: the task of every connection would be as large as the largest of them.
+            _ => Box::pin(self.route_to_handler(call.holding(permit), body)).await,
         }
     }
 

@@ -11,6 +11,7 @@ use thalweg_control::{ClusterView, ControlHandle, Endpoint, PartitionToOpen};
 use thalweg_group::{Answer, Ask, Caller};
 use thalweg_metadata::{Image, Placement, Record};
 use thalweg_metrics::CoreMetrics;
+use thalweg_net::{Limits, ShardNet};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use thalweg_protocol::messages::offset_commit_request::{
@@ -19,6 +20,7 @@ use thalweg_protocol::messages::offset_commit_request::{
 use thalweg_protocol::messages::{JoinGroupRequest, OffsetCommitRequest, TopicRecord};
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
 use thalweg_reactor::event::Event;
+use thalweg_reactor::net::{Listener, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_replica::{Acks, Isolation};
 use thalweg_storage::{LogOptions, QueuedBytes, Recovery};
@@ -288,5 +290,18 @@ fn a_closed_coordinator_goes_away_with_its_last_write() {
             owners,
             "nobody holds it any more"
         );
+    });
+}
+
+#[test]
+fn bi_30_the_task_of_a_connection_is_small() {
+    with_rig(|rig| async move {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = Stream::connect(address).await.expect("connected");
+        let net = ShardNet::new(Limits::default(), Rc::clone(&rig.shard.metrics));
+        let serving = thalweg_net::serve(stream, rig.shard, net);
+        let bytes = size_of_val(&serving);
+        assert!(bytes <= 3_200, "{bytes} bytes");
     });
 }
