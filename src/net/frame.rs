@@ -2,8 +2,12 @@
 
 use bytes::{Buf, BytesMut};
 use thalweg_types::limits::{
-    FRAME_COPY_BYTES_MAX, FRAME_READ_BYTES_MIN, READ_AHEAD_BYTES_MAX, SOCKET_READ_BYTES,
+    FRAME_COPY_BYTES_MAX, FRAME_READ_BYTES_MIN, READ_AHEAD_BYTES_MAX, SMALL_FRAMES_READ_BYTES_MAX,
+    SOCKET_READ_BYTES,
 };
+
+/// Small frames that one read has room for.
+const SMALL_FRAMES_PER_READ: usize = 8;
 
 /// Bytes of the size prefix.
 pub const PREFIX_BYTES: usize = 4;
@@ -107,11 +111,15 @@ impl FrameBuffer {
     /// before its prefix).
     ///
     /// Before a frame this is the size of the one before, within bounds: a client that sends frames
-    /// of one size gets each of them with one read into memory of its own.
+    /// of one size gets each of them with one read into memory of its own. Small ones come by several.
     #[must_use]
     pub fn read_at_most(&self, frame: Option<u32>) -> usize {
         match frame {
-            None => self.last.clamp(FRAME_READ_BYTES_MIN, READ_AHEAD_BYTES_MAX),
+            None => {
+                let several = SMALL_FRAMES_PER_READ * self.last;
+                let several = several.clamp(FRAME_READ_BYTES_MIN, SMALL_FRAMES_READ_BYTES_MAX);
+                self.last.clamp(several, READ_AHEAD_BYTES_MAX)
+            }
             Some(size) => {
                 let missing = (size as usize).saturating_sub(self.buf.len());
                 missing.min(self.buf.len().max(SOCKET_READ_BYTES)).max(1)
