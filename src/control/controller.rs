@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
 use thalweg_metadata::controller::{
-    InternalTopic, ProducerIdBlock, Registration, TopicRefusal, initial_records,
+    Decision, InternalTopic, ProducerIdBlock, Registration, TopicRefusal, initial_records,
 };
 use thalweg_metadata::{
     ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
@@ -30,9 +30,6 @@ use crate::view::{ClusterView, Endpoint};
 
 /// Security protocol PLAINTEXT, as registrations number them.
 const PLAINTEXT: i16 = 0;
-
-/// What a client is told when the metadata log refuses a write.
-const NOT_DURABLE: &str = "the metadata log can not be written; see the broker's log";
 
 /// How this start came about; it decides what is written before anything is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,15 +288,14 @@ impl Controller {
 
     async fn create_topics(&mut self, request: &CreateTopicsRequest) -> CreateTopicsResponse {
         let view = Arc::clone(&self.view);
-        let decision = self.decisions(&view.image).create_topics(request);
-        let mut answer = decision.answer;
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "topics not created");
-            for row in answer.topics.iter_mut().filter(|row| row.error_code == 0) {
-                row.error_code = ErrorCode::KafkaStorageError.code();
-                row.error_message = Some(NOT_DURABLE.to_owned());
-            }
-        }
+        let Decision {
+            records,
+            mut answer,
+        } = self.decisions(&view.image).create_topics(request);
+        let rows = answer.topics.iter_mut();
+        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
+        self.commit_or_refuse("topics not created", records, rows)
+            .await;
         answer
     }
 
@@ -311,10 +307,7 @@ impl Controller {
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "topics not created");
             for (_, outcome) in answer.iter_mut().filter(|(_, outcome)| outcome.is_ok()) {
-                *outcome = Err(TopicRefusal {
-                    code: ErrorCode::KafkaStorageError,
-                    message: NOT_DURABLE.to_owned(),
-                });
+                *outcome = Err(not_durable());
             }
         }
         answer
@@ -328,18 +321,15 @@ impl Controller {
             Ok(()) => Ok(created),
             Err(error) => {
                 tracing::error!(topic = topic.name(), %error, "topic not created");
-                Err(TopicRefusal {
-                    code: ErrorCode::KafkaStorageError,
-                    message: NOT_DURABLE.to_owned(),
-                })
+                Err(not_durable())
             }
         }
     }
 
     async fn producer_ids(&mut self) -> Result<ProducerIdBlock, ErrorCode> {
         let view = Arc::clone(&self.view);
-        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
-            .producer_ids(self.config.node_id());
+        let local = self.config.node_id();
+        let decision = self.decisions(&view.image).producer_ids(local);
         if let Err(error) = self.commit(decision.records).await {
             tracing::error!(%error, "no producer ids given out");
             // What Kafka says while it has no block: come again.
@@ -354,21 +344,34 @@ impl Controller {
         version: i16,
     ) -> DeleteTopicsResponse {
         let view = Arc::clone(&self.view);
-        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
-            .delete_topics(request, version);
-        let mut answer = decision.answer;
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "topics not deleted");
-            for row in answer
-                .responses
-                .iter_mut()
-                .filter(|row| row.error_code == 0)
-            {
-                row.error_code = ErrorCode::KafkaStorageError.code();
-                row.error_message = Some(NOT_DURABLE.to_owned());
-            }
-        }
+        let Decision {
+            records,
+            mut answer,
+        } = self.decisions(&view.image).delete_topics(request, version);
+        let rows = answer.responses.iter_mut();
+        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
+        self.commit_or_refuse("topics not deleted", records, rows)
+            .await;
         answer
+    }
+
+    /// Makes records durable and visible. If that fails it logs `failure`, and every row of the answer
+    /// that was to tell of success, given as its code and text, tells that it is not durable.
+    async fn commit_or_refuse<'r>(
+        &mut self,
+        failure: &'static str,
+        records: Vec<Record>,
+        rows: impl Iterator<Item = (&'r mut i16, &'r mut Option<String>)>,
+    ) {
+        let Err(error) = self.commit(records).await else {
+            return;
+        };
+        tracing::error!(%error, "{failure}");
+        for (code, message) in rows.filter(|(code, _)| **code == 0) {
+            let refusal = not_durable();
+            *code = refusal.code.code();
+            *message = Some(refusal.message);
+        }
     }
 
     /// Durable first, visible second.
@@ -478,7 +481,14 @@ fn is_of_brokers(resource: &Resource) -> bool {
     }
 }
 
-/// The properties of this broker under those that were set while it ran.
+/// What a client is told when the metadata log refuses a write.
+fn not_durable() -> TopicRefusal {
+    TopicRefusal {
+        code: ErrorCode::KafkaStorageError,
+        message: "the metadata log can not be written; see the broker's log".to_owned(),
+    }
+}
+
 /// Partitions that may exist, one file handle each, so that some are left for connections.
 fn partitions_max() -> usize {
     match process::open_files_limit() {
@@ -493,6 +503,7 @@ fn partitions_max() -> usize {
     }
 }
 
+/// The properties of this broker under those that were set while it ran.
 fn with_dynamic(at_start: &BrokerConfig, image: &Image) -> Arc<BrokerConfig> {
     let own = image.broker_overrides(Some(at_start.node_id()));
     let (config, warnings) = at_start.with_dynamic(image.broker_overrides(None), own);

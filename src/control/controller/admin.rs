@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use thalweg_metadata::Controller as Decisions;
+use thalweg_metadata::controller::Decision;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
@@ -11,7 +11,7 @@ use thalweg_protocol::messages::{
 use thalweg_storage::PartitionName;
 use thalweg_types::{Offset, TopicPartition};
 
-use super::{Controller, NOT_DURABLE};
+use super::Controller;
 use crate::requests::AdminRequest;
 
 impl Controller {
@@ -38,34 +38,28 @@ impl Controller {
         request: &IncrementalAlterConfigsRequest,
     ) -> IncrementalAlterConfigsResponse {
         let view = Arc::clone(&self.view);
-        let decision = Decisions::new(&view.image, &self.config, &mut *self.random)
-            .alter_configs_by_steps(request);
-        let mut answer = decision.answer;
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "settings not changed");
-            let rows = answer.responses.iter_mut();
-            for row in rows.filter(|row| row.error_code == 0) {
-                row.error_code = ErrorCode::KafkaStorageError.code();
-                row.error_message = Some(NOT_DURABLE.to_owned());
-            }
-        }
+        let Decision {
+            records,
+            mut answer,
+        } = self.decisions(&view.image).alter_configs_by_steps(request);
+        let rows = answer.responses.iter_mut();
+        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
+        self.commit_or_refuse("settings not changed", records, rows)
+            .await;
         self.loggers.alter(request, &mut answer);
         answer
     }
 
     async fn alter_configs(&mut self, request: &AlterConfigsRequest) -> AlterConfigsResponse {
         let view = Arc::clone(&self.view);
-        let decision =
-            Decisions::new(&view.image, &self.config, &mut *self.random).alter_configs(request);
-        let mut answer = decision.answer;
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "settings not changed");
-            let rows = answer.responses.iter_mut();
-            for row in rows.filter(|row| row.error_code == 0) {
-                row.error_code = ErrorCode::KafkaStorageError.code();
-                row.error_message = Some(NOT_DURABLE.to_owned());
-            }
-        }
+        let Decision {
+            records,
+            mut answer,
+        } = self.decisions(&view.image).alter_configs(request);
+        let rows = answer.responses.iter_mut();
+        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
+        self.commit_or_refuse("settings not changed", records, rows)
+            .await;
         answer
     }
 
@@ -74,15 +68,14 @@ impl Controller {
         request: &CreatePartitionsRequest,
     ) -> CreatePartitionsResponse {
         let view = Arc::clone(&self.view);
-        let decision = self.decisions(&view.image).create_partitions(request);
-        let mut answer = decision.answer;
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "partitions not created");
-            for row in answer.results.iter_mut().filter(|row| row.error_code == 0) {
-                row.error_code = ErrorCode::KafkaStorageError.code();
-                row.error_message = Some(NOT_DURABLE.to_owned());
-            }
-        }
+        let Decision {
+            records,
+            mut answer,
+        } = self.decisions(&view.image).create_partitions(request);
+        let rows = answer.results.iter_mut();
+        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
+        self.commit_or_refuse("partitions not created", records, rows)
+            .await;
         answer
     }
 
