@@ -52,6 +52,20 @@ impl TopicRefusal {
     }
 }
 
+/// Code and text of one row of an answer; the records of one that passes are added to `records`.
+fn row_of(
+    outcome: Result<Vec<Record>, TopicRefusal>,
+    records: &mut Vec<Record>,
+) -> (i16, Option<String>) {
+    match outcome {
+        Ok(made) => {
+            records.extend(made);
+            (ErrorCode::None.code(), None)
+        }
+        Err(refusal) => (refusal.code.code(), Some(refusal.message)),
+    }
+}
+
 /// The controller of one moment: what it knows and what it draws ids from.
 pub struct Controller<'a> {
     image: &'a Image,

@@ -8,11 +8,12 @@ use thalweg_config::{ConfigError, TopicConfig};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, ConfigRecord, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse, alter_configs_response, incremental_alter_configs_response,
+    IncrementalAlterConfigsResponse, alter_configs_request, alter_configs_response,
+    incremental_alter_configs_request, incremental_alter_configs_response,
 };
 use thalweg_types::limits::CONFIG_VALUE_BYTES_MAX;
 
-use super::{Controller, Decision, TopicRefusal};
+use super::{Controller, Decision, TopicRefusal, row_of};
 use crate::configs::{check_is_local, resource_type, shown, unsupported};
 use crate::loggers::{BROKER_LOGGER, check_is_node};
 use crate::names;
@@ -60,101 +61,82 @@ impl Controller<'_> {
         &self,
         request: &IncrementalAlterConfigsRequest,
     ) -> Decision<IncrementalAlterConfigsResponse> {
-        let named = request
-            .resources
-            .iter()
-            .map(|r| (r.resource_type, r.resource_name.as_str()));
-        let twice = named_twice(named);
-        let mut records = Vec::new();
-        let mut responses = Vec::new();
-        for resource in &request.resources {
-            let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
-            let steps: Vec<Step<'_>> = resource
-                .configs
-                .iter()
-                .map(|config| Step {
-                    key: &config.name,
-                    operation: config.config_operation,
-                    value: config.value.as_deref(),
-                })
-                .collect();
-            let outcome = once(&twice, kind, name).and_then(|()| {
-                if kind == BROKER_LOGGER {
-                    // Nothing is stored: whoever holds the levels carries it out.
-                    return check_is_node(self.config.node_id(), name).map(|()| Vec::new());
-                }
-                let target = self.target(kind, name)?;
-                let before = self.stored(target);
-                let after = self.stepped(target, &before, &steps)?;
-                self.check(target, &before, &after)?;
-                Ok(difference(target, &before, &after))
-            });
-            let mut response = incremental_alter_configs_response::AlterConfigsResourceResponse {
-                resource_type: kind,
-                resource_name: resource.resource_name.clone(),
-                ..Default::default()
-            };
-            match outcome {
-                Ok(made) => records.extend(made),
-                Err(refusal) => {
-                    response.error_code = refusal.code.code();
-                    response.error_message = Some(refusal.message);
-                }
-            }
-            responses.push(response);
-        }
+        let (mut records, rows) = each_once(
+            &request.resources,
+            |resource| (resource.resource_type, &resource.resource_name),
+            |resource| self.by_steps(resource),
+        );
+        let row = |row: Row<'_>| incremental_alter_configs_response::AlterConfigsResourceResponse {
+            error_code: row.error_code,
+            error_message: row.error_message,
+            resource_type: row.kind,
+            resource_name: row.name.to_owned(),
+        };
+        let answer = IncrementalAlterConfigsResponse {
+            responses: rows.into_iter().map(row).collect(),
+            ..Default::default()
+        };
         if request.validate_only {
             records.clear();
         }
-        let answer = IncrementalAlterConfigsResponse {
-            responses,
-            ..Default::default()
-        };
         Decision { records, answer }
     }
 
     /// Decides an AlterConfigs request: what it names is all that is set afterwards.
     pub fn alter_configs(&self, request: &AlterConfigsRequest) -> Decision<AlterConfigsResponse> {
-        let named = request
-            .resources
-            .iter()
-            .map(|r| (r.resource_type, r.resource_name.as_str()));
-        let twice = named_twice(named);
-        let mut records = Vec::new();
-        let mut responses = Vec::new();
-        for resource in &request.resources {
-            let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
-            let outcome = once(&twice, kind, name).and_then(|()| {
-                let target = self.target(kind, name)?;
-                let configs = resource.configs.iter();
-                let configs = configs.map(|c| (c.name.as_str(), c.value.as_deref()));
-                let after = whole(configs)?;
-                let before = self.stored(target);
-                self.check(target, &before, &after)?;
-                Ok(difference(target, &before, &after))
-            });
-            let mut response = alter_configs_response::AlterConfigsResourceResponse {
-                resource_type: kind,
-                resource_name: resource.resource_name.clone(),
-                ..Default::default()
-            };
-            match outcome {
-                Ok(made) => records.extend(made),
-                Err(refusal) => {
-                    response.error_code = refusal.code.code();
-                    response.error_message = Some(refusal.message);
-                }
-            }
-            responses.push(response);
-        }
+        let (mut records, rows) = each_once(
+            &request.resources,
+            |resource| (resource.resource_type, &resource.resource_name),
+            |resource| self.as_a_whole(resource),
+        );
+        let row = |row: Row<'_>| alter_configs_response::AlterConfigsResourceResponse {
+            error_code: row.error_code,
+            error_message: row.error_message,
+            resource_type: row.kind,
+            resource_name: row.name.to_owned(),
+        };
+        let answer = AlterConfigsResponse {
+            responses: rows.into_iter().map(row).collect(),
+            ..Default::default()
+        };
         if request.validate_only {
             records.clear();
         }
-        let answer = AlterConfigsResponse {
-            responses,
-            ..Default::default()
-        };
         Decision { records, answer }
+    }
+
+    fn by_steps(
+        &self,
+        resource: &incremental_alter_configs_request::AlterConfigsResource,
+    ) -> Result<Vec<Record>, TopicRefusal> {
+        let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
+        if kind == BROKER_LOGGER {
+            // Nothing is stored: whoever holds the levels carries it out.
+            return check_is_node(self.config.node_id(), name).map(|()| Vec::new());
+        }
+        let target = self.target(kind, name)?;
+        let steps = resource.configs.iter().map(|config| Step {
+            key: &config.name,
+            operation: config.config_operation,
+            value: config.value.as_deref(),
+        });
+        let steps: Vec<Step<'_>> = steps.collect();
+        let before = self.stored(target);
+        let after = self.stepped(target, &before, &steps)?;
+        self.check(target, &before, &after)?;
+        Ok(difference(target, &before, &after))
+    }
+
+    fn as_a_whole(
+        &self,
+        resource: &alter_configs_request::AlterConfigsResource,
+    ) -> Result<Vec<Record>, TopicRefusal> {
+        let target = self.target(resource.resource_type, &resource.resource_name)?;
+        let configs = resource.configs.iter();
+        let after = whole(configs.map(|c| (c.name.as_str(), c.value.as_deref())))?;
+        let before = self.stored(target);
+        self.check(target, &before, &after)?;
+        Ok(difference(target, &before, &after))
     }
 
     fn target<'r>(&self, kind: i8, name: &'r str) -> Result<Target<'r>, TopicRefusal> {
@@ -351,17 +333,43 @@ fn difference(target: Target<'_>, before: &Settings, after: &Settings) -> Vec<Re
         .collect()
 }
 
-/// Resources that a request names more than once.
-fn named_twice<'r>(named: impl Iterator<Item = (i8, &'r str)>) -> BTreeSet<(i8, &'r str)> {
-    let mut seen = BTreeSet::new();
-    named.filter(|resource| !seen.insert(*resource)).collect()
+/// What becomes of one resource of a request.
+struct Row<'r> {
+    kind: i8,
+    name: &'r str,
+    error_code: i16,
+    error_message: Option<String>,
 }
 
-fn once(twice: &BTreeSet<(i8, &str)>, kind: i8, name: &str) -> Result<(), TopicRefusal> {
-    match twice.contains(&(kind, name)) {
-        true => Err(invalid("Each resource must appear at most once.")),
-        false => Ok(()),
-    }
+/// Decides each resource of a request by itself, and refuses those that it names more than once.
+fn each_once<'r, R>(
+    resources: &'r [R],
+    named: impl Fn(&'r R) -> (i8, &'r str),
+    decide: impl Fn(&'r R) -> Result<Vec<Record>, TopicRefusal>,
+) -> (Vec<Record>, Vec<Row<'r>>) {
+    let mut seen = BTreeSet::new();
+    let twice: BTreeSet<(i8, &str)> = resources
+        .iter()
+        .map(&named)
+        .filter(|resource| !seen.insert(*resource))
+        .collect();
+    let mut records = Vec::new();
+    let row = |resource: &'r R| {
+        let (kind, name) = named(resource);
+        let outcome = match twice.contains(&(kind, name)) {
+            true => Err(invalid("Each resource must appear at most once.")),
+            false => decide(resource),
+        };
+        let (error_code, error_message) = row_of(outcome, &mut records);
+        Row {
+            kind,
+            name,
+            error_code,
+            error_message,
+        }
+    };
+    let rows = resources.iter().map(row).collect();
+    (records, rows)
 }
 
 fn refused(code: ErrorCode, error: &ConfigError) -> TopicRefusal {

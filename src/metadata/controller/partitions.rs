@@ -12,7 +12,7 @@ use thalweg_protocol::messages::{CreatePartitionsRequest, CreatePartitionsRespon
 use thalweg_types::BrokerId;
 use thalweg_types::limits::CREATE_PARTITIONS_MAX;
 
-use super::{Controller, Decision, TopicRefusal};
+use super::{Controller, Decision, TopicRefusal, row_of};
 use crate::configs::shown;
 use crate::record::Record;
 
@@ -47,18 +47,12 @@ impl Controller<'_> {
                     "Duplicate topic name.",
                 )),
             };
-            let mut result = CreatePartitionsTopicResult {
+            let (error_code, error_message) = row_of(outcome, &mut records);
+            results.push(CreatePartitionsTopicResult {
                 name: topic.name.clone(),
-                ..CreatePartitionsTopicResult::default()
-            };
-            match outcome {
-                Ok(made) => records.extend(made),
-                Err(refusal) => {
-                    result.error_code = refusal.code.code();
-                    result.error_message = Some(refusal.message);
-                }
-            }
-            results.push(result);
+                error_code,
+                error_message,
+            });
         }
         if request.validate_only {
             records.clear();
