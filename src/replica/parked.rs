@@ -44,12 +44,6 @@ impl ProduceQueue {
         if failed { self.queue.pop_back() } else { None }
     }
 
-    /// Takes the one of `token`.
-    pub(crate) fn take(&mut self, token: Token) -> Option<ParkedProduce> {
-        let at = self.queue.iter().position(|p| p.token == token)?;
-        self.queue.remove(at)
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

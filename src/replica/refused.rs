@@ -86,9 +86,6 @@ pub enum Refused {
     /// The partition was deleted.
     #[error("the partition was deleted")]
     Deleted,
-    /// The answer was not ready in the time that the request allows.
-    #[error("the request timed out")]
-    TimedOut,
 }
 
 impl Refused {
@@ -110,7 +107,7 @@ impl Refused {
             Refused::StorageFailed => ErrorCode::KafkaStorageError,
             Refused::Deleted => ErrorCode::UnknownTopicOrPartition,
             // One that every client answers with a retry, and none with a look for another leader.
-            Refused::Congested | Refused::TimedOut => ErrorCode::RequestTimedOut,
+            Refused::Congested => ErrorCode::RequestTimedOut,
         }
     }
 }

@@ -277,21 +277,6 @@ impl Replica {
         self.fail_produces(from, Refused::StorageFailed, out);
     }
 
-    /// The time of a parked produce is over: it is answered with a timeout. Its records stay.
-    pub fn on_produce_expired(&mut self, token: Token, out: &mut Vec<Effect>) {
-        let parked = self
-            .await_committed
-            .take(token)
-            .or_else(|| self.await_written.take(token));
-        if let Some(parked) = parked {
-            let outcome = Err(Refused::TimedOut);
-            out.push(Effect::AnswerProduce {
-                token: parked.token,
-                outcome,
-            });
-        }
-    }
-
     /// The log now starts at `start` (deleted segments, DeleteRecords). Lower than before: ignored.
     ///
     /// # Panics

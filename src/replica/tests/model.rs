@@ -21,7 +21,6 @@ enum Event {
     Written(usize),
     /// All in flight but so many are lost.
     Failed(usize),
-    Expire(usize),
     Park {
         back: i64,
         missing: u64,
@@ -45,7 +44,6 @@ fn events() -> impl Strategy<Value = Event> {
             .prop_map(|(records, bytes, acks)| Event::Produce { records, bytes, acks }),
         6 => (1..4usize).prop_map(Event::Written),
         1 => (0..3usize).prop_map(Event::Failed),
-        1 => (0..30usize).prop_map(Event::Expire),
         4 => (0..3i64, 0..500u64).prop_map(|(back, missing)| Event::Park { back, missing }),
         1 => (0..30usize).prop_map(Event::Unpark),
         1 => (0..3i32, 1..4usize, 1..4u32)
@@ -168,11 +166,6 @@ impl Run {
                 self.replica
                     .on_write_failed(Offset(self.model.assigned_end()), &mut out);
             }
-            Event::Expire(pick) => {
-                if let Some(batch) = self.model.batches.get(*pick) {
-                    self.replica.on_produce_expired(batch.token, &mut out);
-                }
-            }
             Event::Park { back, missing } => self.park(*back, *missing),
             Event::Unpark(pick) => {
                 let token = Token(*pick as u64);
@@ -196,7 +189,7 @@ impl Run {
                 self.everyone_is_woken(&mut out);
             }
         }
-        self.digest(&out, matches!(event, Event::Expire(_)));
+        self.digest(&out);
         self.compare();
     }
 
@@ -332,7 +325,7 @@ impl Run {
         self.model.sleepers.clear();
     }
 
-    fn digest(&mut self, out: &[Effect], expiring: bool) {
+    fn digest(&mut self, out: &[Effect]) {
         let m = &mut self.model;
         for effect in out {
             match effect {
@@ -348,10 +341,7 @@ impl Run {
                         };
                         assert!(batch.end <= passed, "no answer runs ahead of its write");
                     } else {
-                        assert!(
-                            expiring || batch.is_none() || !m.leading,
-                            "it failed for a reason"
-                        );
+                        assert!(batch.is_none() || !m.leading, "it failed for a reason");
                     }
                 }
                 Effect::WakeFetch { token } => {

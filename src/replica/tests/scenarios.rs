@@ -221,7 +221,6 @@ fn run(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
         "restart" => *replica = restarted(replica),
         "written" => replica.on_written(line.offset_word(), &mut list),
         "failed" => replica.on_write_failed(line.offset_word(), &mut list),
-        "expire" => replica.on_produce_expired(line.token(), &mut list),
         "log-start" => replica.on_log_start(line.offset_word(), &mut list),
         "fetch" => fetch(replica, line, out),
         "park" => park(replica, line, out),
