@@ -57,8 +57,100 @@ pub(crate) struct PartitionAsk {
 pub(crate) struct PartitionAnswer {
     /// Index of the partition in its request.
     pub slot: usize,
+    /// Which.
+    pub id: TopicPartition,
     /// The answer or Kafka's error.
     pub result: Result<Answer, ErrorCode>,
+}
+
+impl PartitionAsk {
+    fn answered(self, result: Result<Answer, ErrorCode>) -> PartitionAnswer {
+        PartitionAnswer {
+            slot: self.slot,
+            id: self.id,
+            result,
+        }
+    }
+}
+
+impl Answer {
+    /// The end of an epoch.
+    ///
+    /// # Errors
+    /// It answers another question, which is a mistake of ours.
+    pub(crate) fn epoch_end(self) -> Result<EpochEnd, ErrorCode> {
+        match self {
+            Answer::EpochEnd(found) => Ok(found),
+            Answer::Size(_) | Answer::LogStart(_) => Err(ErrorCode::UnknownServerError),
+        }
+    }
+
+    /// Where the log begins.
+    ///
+    /// # Errors
+    /// It answers another question, which is a mistake of ours.
+    pub(crate) fn log_start(self) -> Result<Offset, ErrorCode> {
+        match self {
+            Answer::LogStart(start) => Ok(start),
+            Answer::Size(_) | Answer::EpochEnd(_) => Err(ErrorCode::UnknownServerError),
+        }
+    }
+}
+
+/// A row of an answer, about one partition.
+pub(crate) trait Row {
+    /// Its code on the wire.
+    fn error_code(&mut self) -> &mut i16;
+}
+
+/// The questions of one request, and a row for each partition that it names.
+pub(crate) struct Asking<R> {
+    asks: Vec<(ShardId, PartitionAsk)>,
+    rows: Vec<R>,
+}
+
+impl<R: Row> Asking<R> {
+    /// Nothing so far.
+    pub(crate) fn new() -> Asking<R> {
+        Asking {
+            asks: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// One more partition with its owner, or what is wrong with it.
+    pub(crate) fn add(
+        &mut self,
+        owned: Result<(TopicPartition, ShardId), ErrorCode>,
+        question: Question,
+        mut row: R,
+    ) {
+        match owned {
+            Ok((id, owner)) => {
+                let slot = self.rows.len();
+                let ask = PartitionAsk { slot, id, question };
+                self.asks.push((owner, ask));
+            }
+            Err(error) => *row.error_code() = error.code(),
+        }
+        self.rows.push(row);
+    }
+
+    /// Asks every owner; `fill` puts an answer into its row. The rows are in the order of the request.
+    pub(crate) async fn rows(
+        self,
+        shard: &Rc<Shard>,
+        mut fill: impl FnMut(&mut R, TopicPartition, Answer) -> Result<(), ErrorCode>,
+    ) -> Vec<R> {
+        let Asking { asks, mut rows } = self;
+        for PartitionAnswer { slot, id, result } in shard.ask_owners(asks).await {
+            let row = &mut rows[slot];
+            if let Err(error) = result.and_then(|answer| fill(row, id, answer)) {
+                *row.error_code() = error.code();
+            }
+        }
+        rows
+    }
 }
 
 impl Shard {
@@ -82,19 +174,17 @@ impl Shard {
                 answers.extend(self.ask_here(asks).await);
                 continue;
             }
-            let slots: Vec<usize> = asks.iter().map(|ask| ask.slot).collect();
+            let asked = asks.clone();
             let (reply, answer) = oneshot::channel();
             self.ask_peer(owner, PeerRequest::Questions { asks, reply })
                 .await;
-            coming.push((slots, answer));
+            coming.push((asked, answer));
         }
-        for (slots, answer) in coming {
+        for (asked, answer) in coming {
+            let stopping = |ask: PartitionAsk| ask.answered(Err(ErrorCode::NotLeaderOrFollower));
             match answer.await {
                 Some(told) => answers.extend(told),
-                None => answers.extend(slots.into_iter().map(|slot| PartitionAnswer {
-                    slot,
-                    result: Err(ErrorCode::NotLeaderOrFollower),
-                })),
+                None => answers.extend(asked.into_iter().map(stopping)),
             }
         }
         answers
@@ -106,13 +196,11 @@ impl Shard {
         let mut pace = Pace::default();
         for ask in asks {
             pace.step().await;
-            answers.push(PartitionAnswer {
-                slot: ask.slot,
-                result: match self.partition(ask.id) {
-                    Some(partition) => partition.ask(&ask.question),
-                    None => Err(self.absence(ask.id)),
-                },
-            });
+            let result = match self.partition(ask.id) {
+                Some(partition) => partition.ask(&ask.question),
+                None => Err(self.absence(ask.id)),
+            };
+            answers.push(ask.answered(result));
         }
         answers
     }

@@ -6,7 +6,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use thalweg_protocol::messages::{AlterConfigsRequest, AlterConfigsResponse};
 
-use super::STOPPING;
+use super::{STOPPING, decided};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -25,14 +25,12 @@ pub(crate) async fn answer(
             resource_type: r.resource_type,
             resource_name: r.resource_name.clone(),
         });
-    let responses = refused.collect();
-    let answered = shard.control.alter_configs(request).await;
-    let response = answered.unwrap_or(AlterConfigsResponse {
-        responses,
+    let refused = AlterConfigsResponse {
+        responses: refused.collect(),
         ..Default::default()
-    });
-    for row in &response.responses {
-        shard.count_error(call.key, row.error_code);
-    }
-    response
+    };
+    let answered = shard.control.alter_configs(request).await;
+    decided(&shard, &call, answered, refused, |answer| {
+        answer.responses.iter().map(|row| row.error_code).collect()
+    })
 }

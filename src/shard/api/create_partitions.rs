@@ -6,7 +6,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use thalweg_protocol::messages::{CreatePartitionsRequest, CreatePartitionsResponse};
 
-use super::STOPPING;
+use super::{STOPPING, decided};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -24,14 +24,12 @@ pub(crate) async fn answer(
             error_code: ErrorCode::NotController.code(),
             error_message: Some(STOPPING.to_owned()),
         });
-    let results = refused.collect();
-    let answered = shard.control.create_partitions(request).await;
-    let response = answered.unwrap_or(CreatePartitionsResponse {
-        results,
+    let refused = CreatePartitionsResponse {
+        results: refused.collect(),
         ..Default::default()
-    });
-    for row in &response.results {
-        shard.count_error(call.key, row.error_code);
-    }
-    response
+    };
+    let answered = shard.control.create_partitions(request).await;
+    decided(&shard, &call, answered, refused, |answer| {
+        answer.results.iter().map(|row| row.error_code).collect()
+    })
 }

@@ -6,33 +6,28 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::create_topics_response::CreatableTopicResult;
 use thalweg_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
 
-use super::STOPPING;
+use super::{STOPPING, decided};
 use crate::service::Call;
 use crate::shard::Shard;
 
 /// Answers when the topics are durable and open on their shards.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
-    _: Call,
+    call: Call,
     request: CreateTopicsRequest,
 ) -> CreateTopicsResponse {
-    let names: Vec<String> = request
-        .topics
-        .iter()
-        .map(|topic| topic.name.clone())
-        .collect();
-    if let Some(answer) = shard.control.create_topics(request).await {
-        return answer;
-    }
-    let refused = |name| CreatableTopicResult {
-        name,
+    let refused = request.topics.iter().map(|topic| CreatableTopicResult {
+        name: topic.name.clone(),
         error_code: ErrorCode::NotController.code(),
         error_message: Some(STOPPING.to_owned()),
         ..Default::default()
-    };
-    let topics = names.into_iter().map(refused).collect();
-    CreateTopicsResponse {
-        topics,
+    });
+    let refused = CreateTopicsResponse {
+        topics: refused.collect(),
         ..Default::default()
-    }
+    };
+    let answered = shard.control.create_topics(request).await;
+    decided(&shard, &call, answered, refused, |answer| {
+        answer.topics.iter().map(|row| row.error_code).collect()
+    })
 }

@@ -11,9 +11,9 @@ use thalweg_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
 };
 use thalweg_protocol::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
-use thalweg_types::{Offset, PartitionIndex, ShardId, TopicPartition};
+use thalweg_types::Offset;
 
-use crate::question::{Answer, PartitionAnswer, PartitionAsk, Question};
+use crate::question::{Asking, Question, Row};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -23,25 +23,16 @@ pub(crate) async fn answer(
     call: Call,
     request: DeleteRecordsRequest,
 ) -> DeleteRecordsResponse {
-    let (asks, mut rows) = sort(&shard, &request);
-    let mut ids = vec![None; rows.len()];
-    for (_, ask) in &asks {
-        ids[ask.slot] = Some(ask.id);
-    }
     let mut starts = Vec::new();
-    for PartitionAnswer { slot, result } in shard.ask_owners(asks).await {
-        let row = &mut rows[slot];
-        match result {
-            Ok(Answer::LogStart(start)) => {
-                row.low_watermark = start.0;
-                starts.extend(ids[slot].map(|id: TopicPartition| (id, start)));
-            }
-            Ok(Answer::Size(_) | Answer::EpochEnd(_)) => {
-                row.error_code = ErrorCode::UnknownServerError.code();
-            }
-            Err(error) => row.error_code = error.code(),
-        }
-    }
+    let asking = sort(&shard, &request);
+    let mut rows = asking
+        .rows(&shard, |row, id, answer| {
+            let start = answer.log_start()?;
+            row.low_watermark = start.0;
+            starts.push((id, start));
+            Ok(())
+        })
+        .await;
     if !starts.is_empty() {
         let durable = shard.control.record_log_starts(starts).await;
         if let Err(error) = durable.unwrap_or(Err(ErrorCode::NotLeaderOrFollower)) {
@@ -69,16 +60,10 @@ pub(crate) async fn answer(
     }
 }
 
-/// Questions with their owners, and a row per partition named.
-fn sort(
-    shard: &Shard,
-    request: &DeleteRecordsRequest,
-) -> (
-    Vec<(ShardId, PartitionAsk)>,
-    Vec<DeleteRecordsPartitionResult>,
-) {
+/// Asks about each partition that is named.
+fn sort(shard: &Shard, request: &DeleteRecordsRequest) -> Asking<DeleteRecordsPartitionResult> {
     let view = shard.view();
-    let (mut asks, mut rows) = (Vec::new(), Vec::new());
+    let mut asking = Asking::new();
     for topic in &request.topics {
         let known = view
             .image
@@ -90,34 +75,24 @@ fn sort(
                 known.may_delete_records(&config).map(|()| known.id)
             });
         for partition in &topic.partitions {
-            let owned = known.and_then(|topic| {
-                let id = TopicPartition {
-                    topic,
-                    partition: PartitionIndex(partition.partition_index),
-                };
-                let owner = view.owner(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-                Ok((id, owner))
-            });
-            let mut row = DeleteRecordsPartitionResult {
-                partition_index: partition.partition_index,
+            let index = partition.partition_index;
+            let question = Question::DeleteRecords {
+                before: Offset(partition.offset),
+            };
+            let row = DeleteRecordsPartitionResult {
+                partition_index: index,
                 low_watermark: -1,
                 error_code: ErrorCode::None.code(),
             };
-            match owned {
-                Ok((id, owner)) => asks.push((
-                    owner,
-                    PartitionAsk {
-                        slot: rows.len(),
-                        id,
-                        question: Question::DeleteRecords {
-                            before: Offset(partition.offset),
-                        },
-                    },
-                )),
-                Err(error) => row.error_code = error.code(),
-            }
-            rows.push(row);
+            let owned = known.and_then(|topic| super::owned(&view, topic, index));
+            asking.add(owned, question, row);
         }
     }
-    (asks, rows)
+    asking
+}
+
+impl Row for DeleteRecordsPartitionResult {
+    fn error_code(&mut self) -> &mut i16 {
+        &mut self.error_code
+    }
 }

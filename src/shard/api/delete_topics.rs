@@ -6,7 +6,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::delete_topics_response::DeletableTopicResult;
 use thalweg_protocol::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
 
-use super::STOPPING;
+use super::{STOPPING, decided};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -30,13 +30,12 @@ pub(crate) async fn answer(
         .topics
         .iter()
         .map(|topic| refused(topic.name.clone(), topic.topic_id));
-    let responses = by_name.chain(by_id).collect();
-    shard
-        .control
-        .delete_topics(request, call.version)
-        .await
-        .unwrap_or(DeleteTopicsResponse {
-            responses,
-            ..Default::default()
-        })
+    let refused = DeleteTopicsResponse {
+        responses: by_name.chain(by_id).collect(),
+        ..Default::default()
+    };
+    let answered = shard.control.delete_topics(request, call.version).await;
+    decided(&shard, &call, answered, refused, |answer| {
+        answer.responses.iter().map(|row| row.error_code).collect()
+    })
 }

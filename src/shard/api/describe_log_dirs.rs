@@ -41,7 +41,7 @@ pub(crate) async fn answer(
     let mut answers = shard.ask_owners(asks).await;
     answers.sort_unstable_by_key(|answer| answer.slot);
     let mut topics: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
-    for PartitionAnswer { slot, result } in answers {
+    for PartitionAnswer { slot, result, .. } in answers {
         let Ok(Answer::Size(bytes)) = result else {
             continue;
         };

@@ -43,8 +43,13 @@ pub(crate) mod sync_group;
 use std::collections::HashSet;
 use std::hash::Hash;
 
-use thalweg_protocol::ApiKey;
+use thalweg_control::ClusterView;
+use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_replica::Isolation;
+use thalweg_types::{PartitionIndex, ShardId, TopicId, TopicPartition};
+
+use crate::service::Call;
+use crate::shard::Shard;
 
 /// An API and the versions of it that work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +128,34 @@ pub fn served(key: ApiKey) -> Option<&'static ApiRange> {
 
 /// What a client is told while the broker stops.
 const STOPPING: &str = "the broker is stopping: try again when it is back";
+
+/// The answer to a change that the controller decides, with its errors counted; `refused` when the
+/// broker is stopping. `codes` finds the codes of its rows.
+fn decided<A>(
+    shard: &Shard,
+    call: &Call,
+    answered: Option<A>,
+    refused: A,
+    codes: impl Fn(&A) -> Vec<i16>,
+) -> A {
+    let answer = answered.unwrap_or(refused);
+    for code in codes(&answer) {
+        shard.count_error(call.key, code);
+    }
+    answer
+}
+
+/// A partition of a topic that exists, with the shard that owns it.
+fn owned(
+    view: &ClusterView,
+    topic: TopicId,
+    index: i32,
+) -> Result<(TopicPartition, ShardId), ErrorCode> {
+    let partition = PartitionIndex(index);
+    let id = TopicPartition { topic, partition };
+    let owner = view.owner(id).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    Ok((id, owner))
+}
 
 /// `isolation_level` of Fetch and ListOffsets: 1 is read_committed (KIP-98).
 fn isolation(level: i8) -> Isolation {

@@ -7,9 +7,9 @@ use thalweg_protocol::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderTopicResult,
 };
 use thalweg_protocol::messages::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
-use thalweg_types::{LeaderEpoch, PartitionIndex, ShardId, TopicPartition};
+use thalweg_types::LeaderEpoch;
 
-use crate::question::{Answer, PartitionAnswer, PartitionAsk, Question};
+use crate::question::{Asking, Question, Row};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -19,20 +19,15 @@ pub(crate) async fn answer(
     call: Call,
     request: OffsetForLeaderEpochRequest,
 ) -> OffsetForLeaderEpochResponse {
-    let (asks, mut rows) = sort(&shard, &request);
-    for PartitionAnswer { slot, result } in shard.ask_owners(asks).await {
-        let row = &mut rows[slot];
-        match result {
-            Ok(Answer::EpochEnd(found)) => {
-                row.leader_epoch = found.epoch.0;
-                row.end_offset = found.end.0;
-            }
-            Ok(Answer::Size(_) | Answer::LogStart(_)) => {
-                row.error_code = ErrorCode::UnknownServerError.code();
-            }
-            Err(error) => row.error_code = error.code(),
-        }
-    }
+    let asking = sort(&shard, &request);
+    let rows = asking
+        .rows(&shard, |row, _, answer| {
+            let found = answer.epoch_end()?;
+            row.leader_epoch = found.epoch.0;
+            row.end_offset = found.end.0;
+            Ok(())
+        })
+        .await;
     for row in &rows {
         shard.count_error(call.key, row.error_code);
     }
@@ -51,40 +46,31 @@ pub(crate) async fn answer(
     }
 }
 
-/// Questions with their owners, and a row per partition asked for.
-fn sort(
-    shard: &Shard,
-    request: &OffsetForLeaderEpochRequest,
-) -> (Vec<(ShardId, PartitionAsk)>, Vec<EpochEndOffset>) {
+/// Asks about each partition that is named.
+fn sort(shard: &Shard, request: &OffsetForLeaderEpochRequest) -> Asking<EpochEndOffset> {
     let view = shard.view();
-    let (mut asks, mut rows) = (Vec::new(), Vec::new());
+    let mut asking = Asking::new();
     for topic in &request.topics {
-        let known = view.image.topic(&topic.topic);
+        let known = view.image.topic(&topic.topic).map(|known| known.id);
+        let known = known.ok_or(ErrorCode::UnknownTopicOrPartition);
         for partition in &topic.partitions {
-            let id = known.map(|known| TopicPartition {
-                topic: known.id,
-                partition: PartitionIndex(partition.partition),
-            });
-            let mut row = EpochEndOffset {
+            let question = Question::EpochEnd {
+                current: LeaderEpoch(partition.current_leader_epoch),
+                asked: LeaderEpoch(partition.leader_epoch),
+            };
+            let row = EpochEndOffset {
                 partition: partition.partition,
                 ..Default::default()
             };
-            match id.and_then(|id| view.owner(id).map(|owner| (id, owner))) {
-                Some((id, owner)) => asks.push((
-                    owner,
-                    PartitionAsk {
-                        slot: rows.len(),
-                        id,
-                        question: Question::EpochEnd {
-                            current: LeaderEpoch(partition.current_leader_epoch),
-                            asked: LeaderEpoch(partition.leader_epoch),
-                        },
-                    },
-                )),
-                None => row.error_code = ErrorCode::UnknownTopicOrPartition.code(),
-            }
-            rows.push(row);
+            let owned = known.and_then(|topic| super::owned(&view, topic, partition.partition));
+            asking.add(owned, question, row);
         }
     }
-    (asks, rows)
+    asking
+}
+
+impl Row for EpochEndOffset {
+    fn error_code(&mut self) -> &mut i16 {
+        &mut self.error_code
+    }
 }
