@@ -1,7 +1,7 @@
 //! The log levels of a running broker, as Kafka's broker loggers (KIP-412): what they are and how a
 //! request changes them. They are of this process only and stored nowhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::describe_configs_response::DescribeConfigsResourceResult;
@@ -126,9 +126,16 @@ impl LogLevels {
     /// The levels after the steps that a request names for one broker.
     ///
     /// # Errors
-    /// Kafka's refusals: a logger or a level that does not exist, an operation that makes no sense.
+    /// Kafka's refusals: a logger or a level that does not exist, an operation that makes no sense, a
+    /// logger that is named twice.
     /// Nothing of the request holds then.
     pub fn altered(&self, resource: &AlterConfigsResource) -> Result<LogLevels, TopicRefusal> {
+        let names: BTreeSet<&str> = resource.configs.iter().map(|c| c.name.as_str()).collect();
+        if names.len() < resource.configs.len() {
+            // So a request changes, and writes lines about, no more than there are loggers.
+            let text = "Error due to duplicate config keys";
+            return Err(TopicRefusal::new(ErrorCode::InvalidRequest, text));
+        }
         let mut levels = self.clone();
         for config in &resource.configs {
             levels.step(config)?;
@@ -280,8 +287,12 @@ mod tests {
             (("root", 1, None), ErrorCode::InvalidRequest),
             (("thalweg_net", 2, Some("INFO")), ErrorCode::InvalidRequest),
             (("thalweg_net", 9, Some("INFO")), ErrorCode::InvalidRequest),
+            (
+                ("thalweg_shard", 0, Some("INFO")),
+                ErrorCode::InvalidRequest,
+            ),
         ] {
-            let steps = [("thalweg_net", 0, Some("DEBUG")), step];
+            let steps = [("thalweg_shard", 0, Some("DEBUG")), step];
             assert_eq!(alter(&levels, &steps), Err(code), "{step:?}");
         }
     }
