@@ -67,6 +67,12 @@ impl BrokerConfig {
                 found.push((key, reason));
             }
         }
+        if let Some(Value::List(items)) = self.explicit("log.dir")
+            && items.is_empty()
+            && self.items("log.dirs").is_empty()
+        {
+            found.push(("log.dir", "name a directory for the data".to_owned()));
+        }
         let logs = self.log_dir();
         if let Some(dir) = self.text("metadata.log.dir").filter(|dir| *dir != logs) {
             let reason = format!(
@@ -95,6 +101,8 @@ mod tests {
             "process.roles=controller, broker\nnode.id=4\ncontroller.quorum.voters=4@h:9093",
             "broker.id=7\ncontroller.quorum.bootstrap.servers=h:9093",
             "log.dirs=/a\nmetadata.log.dir=/a",
+            "log.dirs=/a\nlog.dir=",
+            "log.dirs=",
             "authorizer.class.name=",
         ] {
             assert_eq!(refusal(good), None, "{good}");
@@ -119,6 +127,7 @@ mod tests {
                 "f:1: controller.quorum.voters: 2@i:1",
             ),
             ("log.dirs=/a,/b", "f:1: log.dirs: /b is a second"),
+            ("log.dir=", "f:1: log.dir: name a directory"),
             (
                 "log.dirs=/a\nmetadata.log.dir=/m",
                 "f:2: metadata.log.dir: /m is not",

@@ -116,7 +116,8 @@ pub(crate) fn conflicts(config: &BrokerConfig, advice: &Advice<'_>) -> Vec<Confi
         refuse("advertised.listeners", reason);
     }
     let between = config.text("inter.broker.listener.name");
-    let unknown = between.filter(|name| !clients.iter().any(|at| at.name == **name));
+    let is_for_clients = |name: &str| clients.iter().any(|at| at.name.eq_ignore_ascii_case(name));
+    let unknown = between.filter(|name| !is_for_clients(name));
     if let Some(name) = unknown {
         let reason = format!("no listener for clients is called {name}");
         refuse("inter.broker.listener.name", reason);
@@ -259,6 +260,16 @@ mod tests {
             text.starts_with("--listen: ") && text.contains(advice),
             "{text}"
         );
+    }
+
+    #[test]
+    fn names_of_listeners_have_no_case() {
+        let loaded = load(
+            "listeners=internal://h:1\ninter.broker.listener.name=Internal\n\
+             listener.security.protocol.map=iNTERNAL:plaintext",
+        );
+        let listener = loaded.expect("valid").config.client_listener();
+        assert_eq!(listener.to_string(), "INTERNAL://h:1");
     }
 
     #[test]
