@@ -22,7 +22,7 @@ use thalweg_storage::{LogOptions, PartitionName, set_partition_aside};
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
-use crate::admission;
+use crate::admission::Admission;
 use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
 use crate::shard::{Shard, ShardParts};
@@ -134,7 +134,7 @@ struct Lifecycle {
     shard: Rc<Shard>,
     net: Rc<ShardNet>,
     log_options: LogOptions,
-    slots: Option<Arc<ConnectionSlots>>,
+    admission: Option<Admission>,
     append_failures: Rc<LogGate>,
     /// Partitions that the system had no room or no right to open, tried again in a while.
     waiting: RefCell<Vec<PartitionToOpen>>,
@@ -174,7 +174,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         shard,
         net,
         log_options,
-        slots: setup.slots,
+        admission: setup.slots.map(Admission::new),
         append_failures: Rc::default(),
         waiting: RefCell::default(),
     });
@@ -393,10 +393,10 @@ impl Lifecycle {
                 self.waiting.borrow_mut().push(wanted);
             }
         }
-        if let Some(slots) = &self.slots
+        if let Some(admission) = &self.admission
             && *view.config != *self.shard.view().config
         {
-            admission::obey(slots, &view.config);
+            admission.obey(&view.config);
         }
         self.shard.adopt_view(view);
         for partition in of_offsets {
