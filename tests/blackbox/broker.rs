@@ -13,10 +13,22 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use thalweg_protocol::messages::ApiVersionsRequest;
 
+use crate::tool::thalweg;
 use crate::wire::Connection;
 
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tries until there is something, which must not take long.
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "never: {what}");
+    }
+}
 
 /// The binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_thalweg");
@@ -110,12 +122,7 @@ impl Broker {
         let data = folder.path().join("data");
         if let Some(text) = &options.config {
             let file = config_file(&data, text);
-            let output = Command::new(BINARY)
-                .arg("format")
-                .arg("--config")
-                .arg(file)
-                .output();
-            let output = output.expect("the binary runs");
+            let output = thalweg(&["format", "--config", file.to_str().expect("UTF-8")]);
             assert!(output.status.success(), "{output:?}");
         }
         let process = Some(Process::start(&data, &options));
@@ -152,15 +159,11 @@ impl Broker {
 
     /// A connection that is served, tried until there is one: a changed limit holds a moment later.
     pub fn retry_connect(&self) -> Connection {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually("a connection that is served", || {
             let mut client = self.connect();
             client.send(&ApiVersionsRequest::default(), 2);
-            if client.read_frame().is_some() {
-                return client;
-            }
-            assert!(Instant::now() < deadline, "no connection is served");
-        }
+            client.read_frame().is_some().then_some(client)
+        })
     }
 
     /// `--data-dir`.

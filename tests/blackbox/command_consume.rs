@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::broker::{Broker, Options, PATIENCE};
+use crate::broker::{Broker, Options, eventually};
 use crate::tool::{Running, against, refused, with_input};
 
 /// A broker whose groups do not wait for more members, with one topic.
@@ -137,15 +137,13 @@ fn members_share_and_inherit() {
     let mut seen = vec![one.line(), one.line()];
     let two = Running::start(&broker, &arguments);
     // Until the second member has its share.
-    let deadline = Instant::now() + PATIENCE;
-    let (mut sent, mut by_two) = (2, Vec::new());
-    while by_two.is_empty() {
-        assert!(Instant::now() < deadline, "the second member reads nothing");
+    let mut sent = 2;
+    let mut by_two = eventually("the second member reads", || {
         send(sent, "0");
         send(sent + 1, "1");
         sent += 2;
-        by_two.extend(two.lines_so_far());
-    }
+        Some(two.lines_so_far()).filter(|lines| !lines.is_empty())
+    });
     let (status, last) = two.stop();
     assert!(status.success(), "{status}");
     by_two.extend(last);

@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
@@ -12,7 +11,8 @@ use thalweg_protocol::messages::{
 };
 
 use crate::batch::{plain, read_all, values};
-use crate::broker::{BINARY, Broker, Options, config_file};
+use crate::broker::{Broker, Options, config_file};
+use crate::tool::thalweg;
 use crate::wire::{Connection, error, newest};
 
 /// The keys and values of Kafka 4.x's sample, with another port, directory and id.
@@ -60,19 +60,10 @@ fn with_config(text: impl Into<String>) -> Options {
     }
 }
 
-fn thalweg(command: &str, file: &Path, more: &[&str]) -> Output {
-    Command::new(BINARY)
-        .args([command, "--config", file.to_str().expect("UTF-8")])
-        .args(more)
-        .stdin(Stdio::null())
-        .env("NO_COLOR", "1")
-        .output()
-        .expect("the binary runs")
-}
-
 /// Runs it; it must end with `code`. What it said on both streams.
 fn said(command: &str, file: &Path, more: &[&str], code: i32) -> String {
-    let output = thalweg(command, file, more);
+    let config = [command, "--config", file.to_str().expect("UTF-8")];
+    let output = thalweg(&[&config[..], more].concat());
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8(text).expect("UTF-8");
     assert_eq!(output.status.code(), Some(code), "{more:?}: {text}");

@@ -1,6 +1,7 @@
 //! What becomes of committed offsets when their topic goes, and topics by id (KIP-848).
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::offset_commit_request::{
@@ -14,8 +15,10 @@ use thalweg_protocol::messages::{
 };
 use thalweg_types::Uuid;
 
-use crate::broker::{Broker, is_long};
-use crate::groups::{commit_patiently, commit_request, fetch_all, options, with_coordinators};
+use crate::broker::{Broker, eventually, is_long};
+use crate::groups::{
+    commit_patiently, commit_request, fetch_all, once_loaded, options, with_coordinators,
+};
 use crate::wire::{Connection, error};
 
 fn of(topic: &str, offset: i64) -> BTreeMap<(String, i32), i64> {
@@ -98,15 +101,13 @@ fn rp_116_offsets_expire_while_the_broker_runs() {
     // An old client says itself how long: here, not at all.
     let mut request = commit_request("over", &[("t", 0, 3)]);
     request.retention_time_ms = 1;
-    loop {
+    once_loaded(|| {
         let answer = client.call(&request, 4);
-        match error(answer.topics[0].partitions[0].error_code) {
-            ErrorCode::None => break,
-            ErrorCode::CoordinatorLoadInProgress => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    while !fetch_all(&mut client, "over").is_empty() {}
+        (error(answer.topics[0].partitions[0].error_code), ())
+    });
+    eventually("the offset is over", || {
+        fetch_all(&mut client, "over").is_empty().then_some(())
+    });
     assert_eq!(fetch_all(&mut client, "kept"), of("t", 3));
     let groups = client.call(&ListGroupsRequest::default(), 4).groups;
     assert_eq!(groups.len(), 1, "a group goes with its last offset");
@@ -122,7 +123,12 @@ fn rp_116_offsets_expire_while_the_broker_runs() {
         assert_eq!(broker.metric(name, &[]), value, "{name}");
     }
     if is_long() {
-        while !fetch_all(&mut client, "kept").is_empty() {}
+        // A minute, and the time until the next look.
+        let longest = Duration::from_secs(90);
+        let began = Instant::now();
+        while !fetch_all(&mut client, "kept").is_empty() {
+            assert!(began.elapsed() < longest, "still there");
+        }
     }
 }
 

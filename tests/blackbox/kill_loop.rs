@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::ProduceRequest;
 
 use crate::batch::{CODECS, compressed, read_all};
-use crate::broker::{Broker, Options, PATIENCE, is_long};
+use crate::broker::{Broker, Options, eventually, is_long};
 use crate::wire::{Connection, Topic, newest, only, produce_request};
 
 const PARTITIONS: i32 = 4;
@@ -88,14 +88,10 @@ fn write_until_end(
             })
         })
         .collect();
-    let deadline = Instant::now() + PATIENCE;
-    while count.load(Ordering::Relaxed) < ACKS_PER_ROUND {
-        assert!(
-            Instant::now() < deadline,
-            "acknowledgements stopped: {count:?}"
-        );
+    eventually("acknowledgements", || {
         thread::park_timeout(Duration::from_millis(1));
-    }
+        (count.load(Ordering::Relaxed) >= ACKS_PER_ROUND).then_some(())
+    });
     ending.store(true, Ordering::SeqCst);
     end(broker);
     for writer in writers {

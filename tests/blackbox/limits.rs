@@ -13,7 +13,7 @@ use thalweg_protocol::records::Codec;
 
 use crate::administering::alter;
 use crate::batch::{compressed, plain};
-use crate::broker::{Broker, Options, PATIENCE};
+use crate::broker::{Broker, Options, eventually};
 use crate::wire::{
     Connection, MayCreate, Topic, error, fetch_request, metadata_request, newest, only,
     produce_request,
@@ -331,7 +331,9 @@ fn bi_38_a_stop_does_not_wait_for_half_a_request() {
     half.send_bytes(&bytes);
     half.send_bytes(&bytes[..bytes.len() / 2]);
     // The first one is appended, so the half has been read too, or soon is.
-    while client.end_offset(&topic, 0) < 1 {}
+    eventually("the first one is appended", || {
+        (client.end_offset(&topic, 0) == 1).then_some(())
+    });
     let began = Instant::now();
     broker.stop();
     let took = began.elapsed();
@@ -386,10 +388,9 @@ fn bi_35_an_absurd_fetch_is_forgotten_with_its_client() {
     waiting.send(&request, newest::<FetchRequest>());
     assert!(broker.wait_for_metric("thalweg_fetches_parked", &[]) >= 1.0);
     drop(waiting);
-    let began = Instant::now();
-    while broker.metric("thalweg_fetches_parked", &[]) > 0.0 {
-        assert!(began.elapsed() < PATIENCE, "still parked");
-    }
+    eventually("no fetch is parked", || {
+        (broker.metric("thalweg_fetches_parked", &[]) == 0.0).then_some(())
+    });
     // Negative numbers are none at all.
     request.max_wait_ms = -1;
     request.min_bytes = -1;

@@ -2,10 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
 
 use crate::batch::{plain, read_all};
-use crate::broker::{Broker, Options, PATIENCE, shards_of_the_run};
+use crate::broker::{Broker, Options, PATIENCE, eventually, shards_of_the_run};
 
 impl Broker {
     /// Status and body of a GET.
@@ -48,14 +47,10 @@ impl Broker {
 
     /// Asks until the metric is above zero, which must not take long.
     pub fn wait_for_metric(&self, name: &str, having: &[&str]) -> f64 {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        eventually(name, || {
             let value = self.metric(name, having);
-            if value > 0.0 {
-                return value;
-            }
-            assert!(Instant::now() < deadline, "{name} {having:?} stays 0");
-        }
+            (value > 0.0).then_some(value)
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use thalweg_types::Uuid;
 
 use crate::batch::{plain, records_from};
 use crate::broker::{Broker, Options};
-use crate::groups::{join, with_coordinators};
+use crate::groups::{fetch_all, join, with_coordinators};
 use crate::wire::{error, fetch_request, metadata_request, only, produce_request, single};
 
 /// The first version that has topic ids, of Metadata and of Fetch and Produce.
@@ -72,6 +72,8 @@ fn trap_8_the_first_assignment_waits_for_the_delay_and_no_longer() {
         ("offsets.topic.num.partitions", "8"),
     ]));
     let mut client = with_coordinators(&broker);
+    // Once its coordinator has loaded.
+    fetch_all(&mut client, "first");
     let began = Instant::now();
     let answer = join(&mut client, "first", 9);
     let took = began.elapsed();
