@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"foreign/steps"
 
@@ -17,11 +15,8 @@ import (
 )
 
 var (
-	arguments   = steps.Parse()
-	codecsTopic = arguments.Prefix + "-codecs"
-	sharedTopic = arguments.Prefix + "-shared"
-	group       = arguments.Prefix
-	ctx         context.Context
+	arguments = steps.Parse()
+	ctx       context.Context
 )
 
 func main() {
@@ -45,28 +40,28 @@ func client(options ...kgo.Opt) *kgo.Client {
 }
 
 func makeTopic(admin *kadm.Client) {
-	_, err := admin.CreateTopic(ctx, 2, 1, nil, codecsTopic)
+	_, err := admin.CreateTopic(ctx, 2, 1, nil, arguments.CodecsTopic)
 	steps.Must(err, "create")
-	_, err = admin.CreateTopic(ctx, 2, 1, nil, codecsTopic)
+	_, err = admin.CreateTopic(ctx, 2, 1, nil, arguments.CodecsTopic)
 	steps.Check(errors.Is(err, kerr.TopicAlreadyExists), "made twice: %v", err)
 	topics, err := admin.ListTopics(ctx)
 	steps.Must(err, "list")
-	steps.Check(topics.Has(codecsTopic), "not listed")
+	steps.Check(topics.Has(arguments.CodecsTopic), "not listed")
 }
 
 func alterTopic(admin *kadm.Client) {
 	wanted := "3600000"
 	set := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "retention.ms", Value: &wanted}}
-	altered, err := admin.AlterTopicConfigs(ctx, set, codecsTopic)
+	altered, err := admin.AlterTopicConfigs(ctx, set, arguments.CodecsTopic)
 	steps.Must(err, "alter")
 	steps.Must(altered[0].Err, "alter the topic")
-	described, err := admin.DescribeTopicConfigs(ctx, codecsTopic)
+	described, err := admin.DescribeTopicConfigs(ctx, arguments.CodecsTopic)
 	steps.Must(err, "describe")
 	found := slices.ContainsFunc(described[0].Configs, func(config kadm.Config) bool {
 		return config.Key == "retention.ms" && config.MaybeValue() == wanted
 	})
 	steps.Check(found, "retention.ms is not %s", wanted)
-	grown, err := admin.UpdatePartitions(ctx, 3, codecsTopic)
+	grown, err := admin.UpdatePartitions(ctx, 3, arguments.CodecsTopic)
 	steps.Must(err, "grow")
 	steps.Must(grown.Error(), "grow the topic")
 }
@@ -105,7 +100,7 @@ func send(producer *kgo.Client, records []steps.Record, next int64) {
 }
 
 func toKgo(record steps.Record) *kgo.Record {
-	outgoing := &kgo.Record{Topic: codecsTopic, Partition: 1, Key: record.Key, Value: record.Value}
+	outgoing := &kgo.Record{Topic: arguments.CodecsTopic, Partition: 1, Key: record.Key, Value: record.Value}
 	for _, header := range record.Headers {
 		outgoing.Headers = append(outgoing.Headers, kgo.RecordHeader{Key: header.Key, Value: []byte(header.Value)})
 	}
@@ -113,7 +108,7 @@ func toKgo(record steps.Record) *kgo.Record {
 }
 
 func readPartition(count int) []steps.Record {
-	offsets := map[string]map[int32]kgo.Offset{codecsTopic: {1: kgo.NewOffset().AtStart()}}
+	offsets := map[string]map[int32]kgo.Offset{arguments.CodecsTopic: {1: kgo.NewOffset().AtStart()}}
 	consumer := client(kgo.ConsumePartitions(offsets))
 	defer consumer.Close()
 	var got []steps.Record
@@ -131,22 +126,12 @@ func readPartition(count int) []steps.Record {
 	return got
 }
 
-// members of the group, what they have and what they read.
-type members struct {
-	lock     sync.Mutex
-	assigned []int
-	values   []string
-}
-
-func (all *members) run(member int, stop context.Context, ended *sync.WaitGroup) {
-	defer ended.Done()
+func member(stop context.Context, number int, all *steps.Members) {
 	consumer := client(
-		kgo.ConsumerGroup(group), kgo.ConsumeTopics(sharedTopic), kgo.DisableAutoCommit(),
+		kgo.ConsumerGroup(arguments.Group), kgo.ConsumeTopics(arguments.SharedTopic), kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.Balancers(kgo.RangeBalancer()),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, partitions map[string][]int32) {
-			all.lock.Lock()
-			defer all.lock.Unlock()
-			all.assigned[member] = len(partitions[sharedTopic])
+			all.Assigned(number, len(partitions[arguments.SharedTopic]))
 		}),
 	)
 	defer consumer.Close()
@@ -156,78 +141,42 @@ func (all *members) run(member int, stop context.Context, ended *sync.WaitGroup)
 			break
 		}
 		steps.Must(fetches.Err(), "fetch in the group")
-		all.lock.Lock()
-		fetches.EachRecord(func(record *kgo.Record) { all.values = append(all.values, string(record.Value)) })
-		all.lock.Unlock()
+		fetches.EachRecord(func(record *kgo.Record) { all.Read(string(record.Value)) })
 	}
 	steps.Must(consumer.CommitUncommittedOffsets(ctx), "commit")
 }
 
-// consume starts members, calls once each has its partitions, and returns what they read by then.
-func consume(count int, wanted int, onceAssigned func()) []string {
-	all := &members{assigned: make([]int, count)}
-	stop, cancel := context.WithCancel(ctx)
-	var ended sync.WaitGroup
-	for member := range count {
-		ended.Add(1)
-		go all.run(member, stop, &ended)
-	}
-	steps.Until("every member has its partitions", func() bool {
-		all.lock.Lock()
-		defer all.lock.Unlock()
-		return !slices.ContainsFunc(all.assigned, func(own int) bool { return own != steps.SharedPartitions/count })
-	})
-	onceAssigned()
-	steps.Until("the members read all", func() bool {
-		all.lock.Lock()
-		defer all.lock.Unlock()
-		return len(all.values) >= wanted
-	})
-	time.Sleep(100 * time.Millisecond) // for what must not come
-	cancel()
-	ended.Wait()
-	return all.values
-}
-
 func shareInGroup(admin *kadm.Client) {
-	_, err := admin.CreateTopic(ctx, steps.SharedPartitions, 1, nil, sharedTopic)
+	_, err := admin.CreateTopic(ctx, steps.SharedPartitions, 1, nil, arguments.SharedTopic)
 	steps.Must(err, "create the shared topic")
 	producer := client(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	defer producer.Close()
-	produce := func(round string) (sent []string) {
+	produce := func(values []steps.Value) {
 		var records []*kgo.Record
-		for n := range arguments.Count {
-			value := fmt.Sprintf("%s %d", round, n)
-			sent = append(sent, value)
-			partition := int32(n % steps.SharedPartitions)
-			records = append(records, &kgo.Record{Topic: sharedTopic, Partition: partition, Value: []byte(value)})
+		for _, value := range values {
+			records = append(records, &kgo.Record{Topic: arguments.SharedTopic, Partition: value.Partition, Value: []byte(value.Text)})
 		}
 		steps.Must(producer.ProduceSync(ctx, records...).FirstErr(), "produce to the group")
-		return sent
 	}
-	var sent []string
-	got := consume(arguments.Members, arguments.Count, func() { sent = produce("first") })
-	steps.SameValues(sent, got, "a group of several")
-	sent = produce("second")
-	got = consume(1, arguments.Count, func() {})
-	steps.SameValues(sent, got, "a group that goes on")
+	ready := func(all *steps.Members, _ int) bool { return all.HaveShares() }
+	steps.Sharing{Produce: produce, Run: member, Ready: ready}.Share(arguments)
 }
 
 func deleteAll(admin *kadm.Client) {
 	groups, err := admin.ListGroups(ctx)
 	steps.Must(err, "list groups")
-	steps.Check(slices.Contains(groups.Groups(), group), "the group is not listed")
-	described, err := admin.DescribeGroups(ctx, group)
+	steps.Check(slices.Contains(groups.Groups(), arguments.Group), "the group is not listed")
+	described, err := admin.DescribeGroups(ctx, arguments.Group)
 	steps.Must(err, "describe group")
-	steps.Check(described[group].State == "Empty", "state %s", described[group].State)
-	_, err = admin.DeleteGroup(ctx, group)
+	steps.Check(described[arguments.Group].State == "Empty", "state %s", described[arguments.Group].State)
+	_, err = admin.DeleteGroup(ctx, arguments.Group)
 	steps.Must(err, "delete group")
 	groups, err = admin.ListGroups(ctx)
 	steps.Must(err, "list groups")
-	steps.Check(!slices.Contains(groups.Groups(), group), "the group is still listed")
-	_, err = admin.DeleteTopic(ctx, sharedTopic)
+	steps.Check(!slices.Contains(groups.Groups(), arguments.Group), "the group is still listed")
+	_, err = admin.DeleteTopic(ctx, arguments.SharedTopic)
 	steps.Must(err, "delete")
 	topics, err := admin.ListTopics(ctx)
 	steps.Must(err, "list")
-	steps.Check(!topics.Has(sharedTopic), "still listed")
+	steps.Check(!topics.Has(arguments.SharedTopic), "still listed")
 }

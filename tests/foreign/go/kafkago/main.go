@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"foreign/steps"
@@ -17,12 +16,9 @@ import (
 )
 
 var (
-	arguments   = steps.Parse()
-	codecsTopic = arguments.Prefix + "-codecs"
-	sharedTopic = arguments.Prefix + "-shared"
-	group       = arguments.Prefix
-	client      = &kafka.Client{Addr: kafka.TCP(arguments.Bootstrap), Timeout: steps.Patience}
-	ctx         context.Context
+	arguments = steps.Parse()
+	client    = &kafka.Client{Addr: kafka.TCP(arguments.Bootstrap), Timeout: steps.Patience}
+	ctx       context.Context
 )
 
 func main() {
@@ -53,24 +49,24 @@ func listed(topic string) bool {
 }
 
 func makeTopic() {
-	steps.Must(create(codecsTopic, 2), "create")
-	err := create(codecsTopic, 2)
+	steps.Must(create(arguments.CodecsTopic, 2), "create")
+	err := create(arguments.CodecsTopic, 2)
 	steps.Check(errors.Is(err, kafka.TopicAlreadyExists), "made twice: %v", err)
-	steps.Check(listed(codecsTopic), "not listed")
+	steps.Check(listed(arguments.CodecsTopic), "not listed")
 }
 
 func alterTopic() {
 	wanted := "3600000"
 	altered, err := client.IncrementalAlterConfigs(ctx, &kafka.IncrementalAlterConfigsRequest{
 		Resources: []kafka.IncrementalAlterConfigsRequestResource{{
-			ResourceType: kafka.ResourceTypeTopic, ResourceName: codecsTopic,
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: arguments.CodecsTopic,
 			Configs: []kafka.IncrementalAlterConfigsRequestConfig{{Name: "retention.ms", Value: wanted}},
 		}},
 	})
 	steps.Must(err, "alter")
 	steps.Must(altered.Resources[0].Error, "alter the topic")
 	described, err := client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
-		Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic, ResourceName: codecsTopic}},
+		Resources: []kafka.DescribeConfigRequestResource{{ResourceType: kafka.ResourceTypeTopic, ResourceName: arguments.CodecsTopic}},
 	})
 	steps.Must(err, "describe")
 	found := slices.ContainsFunc(described.Resources[0].ConfigEntries, func(entry kafka.DescribeConfigResponseConfigEntry) bool {
@@ -78,10 +74,10 @@ func alterTopic() {
 	})
 	steps.Check(found, "retention.ms is not %s", wanted)
 	grown, err := client.CreatePartitions(ctx, &kafka.CreatePartitionsRequest{
-		Topics: []kafka.TopicPartitionsConfig{{Name: codecsTopic, Count: 3}},
+		Topics: []kafka.TopicPartitionsConfig{{Name: arguments.CodecsTopic, Count: 3}},
 	})
 	steps.Must(err, "grow")
-	steps.Must(grown.Errors[codecsTopic], "grow the topic")
+	steps.Must(grown.Errors[arguments.CodecsTopic], "grow the topic")
 }
 
 // toPartition sends every message to one partition.
@@ -94,7 +90,7 @@ func produceEachCodec() []steps.Record {
 	for _, codec := range []kafka.Compression{0, kafka.Gzip, kafka.Snappy, kafka.Lz4, kafka.Zstd} {
 		records := steps.Records(steps.Label(codec.String(), false), arguments.Count)
 		writer := &kafka.Writer{
-			Addr: kafka.TCP(arguments.Bootstrap), Topic: codecsTopic, Balancer: toPartition(1),
+			Addr: kafka.TCP(arguments.Bootstrap), Topic: arguments.CodecsTopic, Balancer: toPartition(1),
 			Compression: codec, RequiredAcks: kafka.RequireAll, BatchTimeout: 10 * time.Millisecond,
 		}
 		var messages []kafka.Message
@@ -114,7 +110,7 @@ func produceEachCodec() []steps.Record {
 
 func readPartition(count int) []steps.Record {
 	reader := kafka.NewReader(kafka.ReaderConfig{
-		Brokers: []string{arguments.Bootstrap}, Topic: codecsTopic, Partition: 1, MaxBytes: 1 << 20,
+		Brokers: []string{arguments.Bootstrap}, Topic: arguments.CodecsTopic, Partition: 1, MaxBytes: 1 << 20,
 	})
 	var got []steps.Record
 	for len(got) < count {
@@ -130,73 +126,45 @@ func readPartition(count int) []steps.Record {
 	return got
 }
 
-// consume starts members and returns what they read; the library tells nobody its partitions, so
-// records are sent once the group is stable with as many members as there should be.
-func consume(count int, wanted int, onceAssigned func()) (values []string) {
-	stop, cancel := context.WithCancel(ctx)
-	var lock sync.Mutex
-	var ended sync.WaitGroup
-	for range count {
-		ended.Add(1)
-		go func() {
-			defer ended.Done()
-			reader := kafka.NewReader(kafka.ReaderConfig{
-				Brokers: []string{arguments.Bootstrap}, GroupID: group, Topic: sharedTopic,
-				StartOffset: kafka.FirstOffset, MaxWait: 100 * time.Millisecond,
-			})
-			for {
-				message, err := reader.FetchMessage(stop)
-				if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-					break
-				}
-				steps.Must(err, "read in the group")
-				lock.Lock()
-				values = append(values, string(message.Value))
-				lock.Unlock()
-				steps.Must(reader.CommitMessages(ctx, message), "commit")
-			}
-			steps.Must(reader.Close(), "close the member")
-		}()
+func member(stop context.Context, _ int, all *steps.Members) {
+	reader := kafka.NewReader(kafka.ReaderConfig{
+		Brokers: []string{arguments.Bootstrap}, GroupID: arguments.Group, Topic: arguments.SharedTopic,
+		StartOffset: kafka.FirstOffset, MaxWait: 100 * time.Millisecond,
+	})
+	for {
+		message, err := reader.FetchMessage(stop)
+		if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+			break
+		}
+		steps.Must(err, "read in the group")
+		all.Read(string(message.Value))
+		steps.Must(reader.CommitMessages(ctx, message), "commit")
 	}
-	steps.Until("the group is stable", func() bool {
-		response, err := client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{group}})
-		steps.Must(err, "describe")
-		return response.Groups[0].GroupState == "Stable" && len(response.Groups[0].Members) == count
-	})
-	onceAssigned()
-	steps.Until("the members read all", func() bool {
-		lock.Lock()
-		defer lock.Unlock()
-		return len(values) >= wanted
-	})
-	time.Sleep(100 * time.Millisecond) // for what must not come
-	cancel()
-	ended.Wait()
-	return values
+	steps.Must(reader.Close(), "close the member")
+}
+
+// isStable is true when the group has as many members as there should be: the library tells nobody its
+// partitions.
+func isStable(_ *steps.Members, members int) bool {
+	response, err := client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{arguments.Group}})
+	steps.Must(err, "describe")
+	return response.Groups[0].GroupState == "Stable" && len(response.Groups[0].Members) == members
 }
 
 func shareInGroup() {
-	steps.Must(create(sharedTopic, steps.SharedPartitions), "create the shared topic")
+	steps.Must(create(arguments.SharedTopic, steps.SharedPartitions), "create the shared topic")
 	writer := &kafka.Writer{
-		Addr: kafka.TCP(arguments.Bootstrap), Topic: sharedTopic, Balancer: &kafka.RoundRobin{},
+		Addr: kafka.TCP(arguments.Bootstrap), Topic: arguments.SharedTopic, Balancer: &kafka.RoundRobin{},
 		RequiredAcks: kafka.RequireOne, BatchTimeout: 10 * time.Millisecond,
 	}
-	produce := func(round string) (sent []string) {
+	produce := func(values []steps.Value) {
 		var messages []kafka.Message
-		for n := range arguments.Count {
-			value := fmt.Sprintf("%s %d", round, n)
-			sent = append(sent, value)
-			messages = append(messages, kafka.Message{Value: []byte(value)})
+		for _, value := range values {
+			messages = append(messages, kafka.Message{Value: []byte(value.Text)})
 		}
 		steps.Must(writer.WriteMessages(ctx, messages...), "produce to the group")
-		return sent
 	}
-	var sent []string
-	got := consume(arguments.Members, arguments.Count, func() { sent = produce("first") })
-	steps.SameValues(sent, got, "a group of several")
-	sent = produce("second")
-	got = consume(1, arguments.Count, func() {})
-	steps.SameValues(sent, got, "a group that goes on")
+	steps.Sharing{Produce: produce, Run: member, Ready: isStable}.Share(arguments)
 	steps.Must(writer.Close(), "close the writer")
 }
 
@@ -204,18 +172,18 @@ func groupListed() bool {
 	response, err := client.ListGroups(ctx, &kafka.ListGroupsRequest{})
 	steps.Must(err, "list groups")
 	steps.Must(response.Error, "list groups")
-	return slices.ContainsFunc(response.Groups, func(each kafka.ListGroupsResponseGroup) bool { return each.GroupID == group })
+	return slices.ContainsFunc(response.Groups, func(each kafka.ListGroupsResponseGroup) bool { return each.GroupID == arguments.Group })
 }
 
 func deleteAll() {
 	steps.Check(groupListed(), "the group is not listed")
-	deleted, err := client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{group}})
+	deleted, err := client.DeleteGroups(ctx, &kafka.DeleteGroupsRequest{GroupIDs: []string{arguments.Group}})
 	steps.Must(err, "delete group")
-	steps.Must(deleted.Errors[group], "delete the group")
+	steps.Must(deleted.Errors[arguments.Group], "delete the group")
 	steps.Check(!groupListed(), "the group is still listed")
-	gone, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{sharedTopic}})
+	gone, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{arguments.SharedTopic}})
 	steps.Must(err, "delete")
-	steps.Must(gone.Errors[sharedTopic], "delete the topic")
+	steps.Must(gone.Errors[arguments.SharedTopic], "delete the topic")
 	// The library keeps metadata for a while.
-	steps.Until("the topic is not listed", func() bool { return !listed(sharedTopic) })
+	steps.Until("the topic is not listed", func() bool { return !listed(arguments.SharedTopic) })
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"foreign/steps"
@@ -15,11 +14,8 @@ import (
 )
 
 var (
-	arguments   = steps.Parse()
-	brokers     = []string{arguments.Bootstrap}
-	codecsTopic = arguments.Prefix + "-codecs"
-	sharedTopic = arguments.Prefix + "-shared"
-	group       = arguments.Prefix
+	arguments = steps.Parse()
+	brokers   = []string{arguments.Bootstrap}
 )
 
 func main() {
@@ -48,12 +44,12 @@ func config() *sarama.Config {
 
 func makeTopic(admin sarama.ClusterAdmin) {
 	detail := &sarama.TopicDetail{NumPartitions: 2, ReplicationFactor: 1}
-	steps.Must(admin.CreateTopic(codecsTopic, detail, false), "create")
-	err := admin.CreateTopic(codecsTopic, detail, false)
+	steps.Must(admin.CreateTopic(arguments.CodecsTopic, detail, false), "create")
+	err := admin.CreateTopic(arguments.CodecsTopic, detail, false)
 	steps.Check(errors.Is(err, sarama.ErrTopicAlreadyExists), "made twice: %v", err)
 	topics, err := admin.ListTopics()
 	steps.Must(err, "list")
-	steps.Check(topics[codecsTopic].NumPartitions == 2, "not listed: %v", topics[codecsTopic])
+	steps.Check(topics[arguments.CodecsTopic].NumPartitions == 2, "not listed: %v", topics[arguments.CodecsTopic])
 }
 
 func alterTopic(admin sarama.ClusterAdmin) {
@@ -61,14 +57,14 @@ func alterTopic(admin sarama.ClusterAdmin) {
 	set := map[string]sarama.IncrementalAlterConfigsEntry{
 		"retention.ms": {Operation: sarama.IncrementalAlterConfigsOperationSet, Value: &wanted},
 	}
-	steps.Must(admin.IncrementalAlterConfig(sarama.TopicResource, codecsTopic, set, false), "alter")
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: codecsTopic})
+	steps.Must(admin.IncrementalAlterConfig(sarama.TopicResource, arguments.CodecsTopic, set, false), "alter")
+	entries, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: arguments.CodecsTopic})
 	steps.Must(err, "describe")
 	found := slices.ContainsFunc(entries, func(entry sarama.ConfigEntry) bool {
 		return entry.Name == "retention.ms" && entry.Value == wanted
 	})
 	steps.Check(found, "retention.ms is not %s", wanted)
-	steps.Must(admin.CreatePartitions(codecsTopic, 3, nil, false), "grow")
+	steps.Must(admin.CreatePartitions(arguments.CodecsTopic, 3, nil, false), "grow")
 }
 
 func produceEachCodec() []steps.Record {
@@ -110,7 +106,7 @@ func send(config *sarama.Config, records []steps.Record, next int64) {
 }
 
 func toSarama(record steps.Record) *sarama.ProducerMessage {
-	message := &sarama.ProducerMessage{Topic: codecsTopic, Partition: 1}
+	message := &sarama.ProducerMessage{Topic: arguments.CodecsTopic, Partition: 1}
 	// An encoder of nil bytes would send an empty key.
 	if record.Key != nil {
 		message.Key = sarama.ByteEncoder(record.Key)
@@ -127,7 +123,7 @@ func toSarama(record steps.Record) *sarama.ProducerMessage {
 func readPartition(count int) []steps.Record {
 	consumer, err := sarama.NewConsumer(brokers, config())
 	steps.Must(err, "consumer")
-	partition, err := consumer.ConsumePartition(codecsTopic, 1, sarama.OffsetOldest)
+	partition, err := consumer.ConsumePartition(arguments.CodecsTopic, 1, sarama.OffsetOldest)
 	steps.Must(err, "partition")
 	var got []steps.Record
 	timeout := time.After(steps.Patience)
@@ -155,19 +151,11 @@ func fromSarama(message *sarama.ConsumerMessage) steps.Record {
 // member of the group, which tells the others' record what it has and what it reads.
 type member struct {
 	number int
-	all    *members
-}
-
-type members struct {
-	lock     sync.Mutex
-	assigned []int
-	values   []string
+	all    *steps.Members
 }
 
 func (own *member) Setup(session sarama.ConsumerGroupSession) error {
-	own.all.lock.Lock()
-	defer own.all.lock.Unlock()
-	own.all.assigned[own.number] = len(session.Claims()[sharedTopic])
+	own.all.Assigned(own.number, len(session.Claims()[arguments.SharedTopic]))
 	return nil
 }
 
@@ -178,91 +166,55 @@ func (own *member) Cleanup(session sarama.ConsumerGroupSession) error {
 
 func (own *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	for message := range claim.Messages() {
-		own.all.lock.Lock()
-		own.all.values = append(own.all.values, string(message.Value))
-		own.all.lock.Unlock()
+		own.all.Read(string(message.Value))
 		session.MarkMessage(message, "")
 	}
 	return nil
 }
 
-func (own *member) run(stop context.Context, ended *sync.WaitGroup) {
-	defer ended.Done()
-	consumer, err := sarama.NewConsumerGroup(brokers, group, config())
+func runMember(stop context.Context, number int, all *steps.Members) {
+	consumer, err := sarama.NewConsumerGroup(brokers, arguments.Group, config())
 	steps.Must(err, "member")
 	for stop.Err() == nil {
-		steps.Must(consumer.Consume(stop, []string{sharedTopic}, own), "consume")
+		steps.Must(consumer.Consume(stop, []string{arguments.SharedTopic}, &member{number, all}), "consume")
 	}
 	steps.Must(consumer.Close(), "close the member")
 }
 
-// consume starts members, calls once each has its partitions, and returns what they read by then.
-func consume(count int, wanted int, onceAssigned func()) []string {
-	all := &members{assigned: make([]int, count)}
-	stop, cancel := context.WithCancel(context.Background())
-	var ended sync.WaitGroup
-	for number := range count {
-		ended.Add(1)
-		go (&member{number, all}).run(stop, &ended)
-	}
-	steps.Until("every member has its partitions", func() bool {
-		all.lock.Lock()
-		defer all.lock.Unlock()
-		return !slices.ContainsFunc(all.assigned, func(own int) bool { return own != steps.SharedPartitions/count })
-	})
-	onceAssigned()
-	steps.Until("the members read all", func() bool {
-		all.lock.Lock()
-		defer all.lock.Unlock()
-		return len(all.values) >= wanted
-	})
-	time.Sleep(100 * time.Millisecond) // for what must not come
-	cancel()
-	ended.Wait()
-	return all.values
-}
-
 func shareInGroup(admin sarama.ClusterAdmin) {
 	detail := &sarama.TopicDetail{NumPartitions: steps.SharedPartitions, ReplicationFactor: 1}
-	steps.Must(admin.CreateTopic(sharedTopic, detail, false), "create the shared topic")
+	steps.Must(admin.CreateTopic(arguments.SharedTopic, detail, false), "create the shared topic")
 	producer, err := sarama.NewSyncProducer(brokers, config())
 	steps.Must(err, "producer")
-	produce := func(round string) (sent []string) {
+	produce := func(values []steps.Value) {
 		var messages []*sarama.ProducerMessage
-		for n := range arguments.Count {
-			value := fmt.Sprintf("%s %d", round, n)
-			sent = append(sent, value)
+		for _, value := range values {
 			messages = append(messages, &sarama.ProducerMessage{
-				Topic: sharedTopic, Partition: int32(n % steps.SharedPartitions), Value: sarama.StringEncoder(value),
+				Topic: arguments.SharedTopic, Partition: value.Partition, Value: sarama.StringEncoder(value.Text),
 			})
 		}
 		steps.Must(producer.SendMessages(messages), "produce to the group")
-		return sent
 	}
-	var sent []string
-	got := consume(arguments.Members, arguments.Count, func() { sent = produce("first") })
-	steps.SameValues(sent, got, "a group of several")
-	sent = produce("second")
-	got = consume(1, arguments.Count, func() {})
-	steps.SameValues(sent, got, "a group that goes on")
+	ready := func(all *steps.Members, _ int) bool { return all.HaveShares() }
+	steps.Sharing{Produce: produce, Run: runMember, Ready: ready}.Share(arguments)
 	steps.Must(producer.Close(), "close the producer")
 }
 
 func deleteAll(admin sarama.ClusterAdmin) {
 	groups, err := admin.ListConsumerGroups()
 	steps.Must(err, "list groups")
-	steps.Check(groups[group] == "consumer", "the group is listed as %q", groups[group])
-	described, err := admin.DescribeConsumerGroups([]string{group})
+	steps.Check(groups[arguments.Group] == "consumer", "the group is listed as %q", groups[arguments.Group])
+	described, err := admin.DescribeConsumerGroups([]string{arguments.Group})
 	steps.Must(err, "describe group")
 	steps.Check(described[0].State == "Empty", "state %s", described[0].State)
-	steps.Must(admin.DeleteConsumerGroup(group), "delete group")
+	steps.Must(admin.DeleteConsumerGroup(arguments.Group), "delete group")
 	groups, err = admin.ListConsumerGroups()
 	steps.Must(err, "list groups")
-	_, listed := groups[group]
+	_, listed := groups[arguments.Group]
 	steps.Check(!listed, "the group is still listed")
-	steps.Must(admin.DeleteTopic(sharedTopic), "delete")
+	steps.Must(admin.DeleteTopic(arguments.SharedTopic), "delete")
 	topics, err := admin.ListTopics()
 	steps.Must(err, "list")
-	_, listed = topics[sharedTopic]
+	_, listed = topics[arguments.SharedTopic]
 	steps.Check(!listed, "the topic is still listed")
 }

@@ -6,7 +6,6 @@ import (
 	"log"
 	"os"
 	"reflect"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -17,10 +16,10 @@ const SharedPartitions = 6
 // Patience with any one step.
 const Patience = 60 * time.Second
 
-// Arguments of every program.
+// Arguments of every program, and the names that follow from them.
 type Arguments struct {
-	Bootstrap, Prefix string
-	Count, Members    int
+	Bootstrap, CodecsTopic, SharedTopic, Group string
+	Count, Members                             int
 }
 
 // Header of a record.
@@ -44,7 +43,11 @@ func Parse() Arguments {
 	Must(err, "COUNT")
 	members, err := strconv.Atoi(os.Args[4])
 	Must(err, "MEMBERS")
-	return Arguments{os.Args[1], os.Args[2], count, members}
+	prefix := os.Args[2]
+	return Arguments{
+		Bootstrap: os.Args[1], CodecsTopic: prefix + "-codecs", SharedTopic: prefix + "-shared", Group: prefix,
+		Count: count, Members: members,
+	}
 }
 
 // Records that are sent under a label.
@@ -91,13 +94,6 @@ func Same(sent, got []Record, what string) {
 	for n := range sent {
 		Check(reflect.DeepEqual(sent[n], got[n]), "%s: record %d: sent %+v, read %+v", what, n, sent[n], got[n])
 	}
-}
-
-// SameValues ends the program unless each value was read once, in any order.
-func SameValues(sent, got []string, what string) {
-	slices.Sort(sent)
-	slices.Sort(got)
-	Check(slices.Equal(sent, got), "%s: sent %d values, read %d or others", what, len(sent), len(got))
 }
 
 // Until asks again until it holds.
