@@ -32,6 +32,34 @@ def records(of):
     ]
 
 
+def each_kind():
+    """Codecs, idempotent and not, with the records that are sent so."""
+    for codec in CODECS:
+        for idempotent in (True, False):
+            yield codec, idempotent, records(label(codec, idempotent))
+
+
+def producer_options(codec, idempotent):
+    """By the names of kafka-python, which aiokafka took over."""
+    return {
+        "bootstrap_servers": BOOTSTRAP,
+        "compression_type": None if codec == "none" else codec,
+        "acks": "all" if idempotent else 1,
+        "enable_idempotence": idempotent,
+    }
+
+
+def member_options():
+    """By the same names."""
+    return {
+        "bootstrap_servers": BOOTSTRAP,
+        "group_id": GROUP,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "heartbeat_interval_ms": 500,
+    }
+
+
 def same(sent, got):
     assert len(sent) == len(got), f"sent {len(sent)} records, read {len(got)}"
     for n, (wanted, read) in enumerate(zip(sent, got)):

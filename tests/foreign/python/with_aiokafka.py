@@ -40,24 +40,15 @@ async def alter_topic(admin):
 
 async def produce_each_codec():
     everything = []
-    for codec in CODECS:
-        for idempotent in (True, False):
-            producer = AIOKafkaProducer(
-                bootstrap_servers=BOOTSTRAP,
-                compression_type=None if codec == "none" else codec,
-                acks="all" if idempotent else 1,
-                enable_idempotence=idempotent,
-            )
-            await producer.start()
-            batch = records(label(codec, idempotent))
+    for codec, idempotent, batch in each_kind():
+        async with AIOKafkaProducer(**producer_options(codec, idempotent)) as producer:
             sends = [
                 await producer.send(CODECS_TOPIC, key=key, value=value, partition=1, headers=headers)
                 for key, value, headers in batch
             ]
             offsets = [answer.offset for answer in await asyncio.gather(*sends)]
-            assert offsets == list(range(len(everything), len(everything) + COUNT)), offsets
-            everything += batch
-            await producer.stop()
+        assert offsets == list(range(len(everything), len(everything) + COUNT)), offsets
+        everything += batch
     return everything
 
 
@@ -79,14 +70,7 @@ async def read(count):
 
 
 async def member(read, assigned, stop):
-    consumer = AIOKafkaConsumer(
-        SHARED_TOPIC,
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        heartbeat_interval_ms=500,
-    )
+    consumer = AIOKafkaConsumer(SHARED_TOPIC, **member_options())
     await consumer.start()
     while not stop.is_set():
         for batch in (await consumer.getmany(timeout_ms=100)).values():

@@ -48,22 +48,20 @@ def produce_each_codec():
         assert error is None, error
         offsets.append(message.offset())
 
-    for codec in CODECS:
-        for idempotent in (True, False):
-            producer = Producer(
-                {
-                    "bootstrap.servers": BOOTSTRAP,
-                    "compression.type": codec,
-                    "enable.idempotence": idempotent,
-                }
+    for codec, idempotent, batch in each_kind():
+        producer = Producer(
+            {
+                "bootstrap.servers": BOOTSTRAP,
+                "compression.type": codec,
+                "enable.idempotence": idempotent,
+            }
+        )
+        for key, value, headers in batch:
+            producer.produce(
+                CODECS_TOPIC, value, key, partition=1, headers=headers, on_delivery=delivered
             )
-            batch = records(label(codec, idempotent))
-            for key, value, headers in batch:
-                producer.produce(
-                    CODECS_TOPIC, value, key, partition=1, headers=headers, on_delivery=delivered
-                )
-            assert producer.flush(PATIENCE_S) == 0
-            everything += batch
+        assert producer.flush(PATIENCE_S) == 0
+        everything += batch
     assert offsets == list(range(len(everything)))
     return everything
 

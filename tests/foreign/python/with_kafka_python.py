@@ -34,23 +34,16 @@ def alter_topic():
 
 def produce_each_codec():
     everything = []
-    for codec in CODECS:
-        for idempotent in (True, False):
-            producer = KafkaProducer(
-                bootstrap_servers=BOOTSTRAP,
-                compression_type=None if codec == "none" else codec,
-                acks="all" if idempotent else 1,
-                enable_idempotence=idempotent,
-            )
-            batch = records(label(codec, idempotent))
-            futures = [
-                producer.send(CODECS_TOPIC, key=key, value=value, partition=1, headers=headers)
-                for key, value, headers in batch
-            ]
-            offsets = [future.get(timeout=PATIENCE_S).offset for future in futures]
-            assert offsets == list(range(len(everything), len(everything) + COUNT)), offsets
-            everything += batch
-            producer.close()
+    for codec, idempotent, batch in each_kind():
+        producer = KafkaProducer(**producer_options(codec, idempotent))
+        futures = [
+            producer.send(CODECS_TOPIC, key=key, value=value, partition=1, headers=headers)
+            for key, value, headers in batch
+        ]
+        offsets = [future.get(timeout=PATIENCE_S).offset for future in futures]
+        assert offsets == list(range(len(everything), len(everything) + COUNT)), offsets
+        everything += batch
+        producer.close()
     return everything
 
 
@@ -72,14 +65,7 @@ def read(count):
 
 
 def member(read, assigned, stop):
-    consumer = KafkaConsumer(
-        SHARED_TOPIC,
-        bootstrap_servers=BOOTSTRAP,
-        group_id=GROUP,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        heartbeat_interval_ms=500,
-    )
+    consumer = KafkaConsumer(SHARED_TOPIC, **member_options())
     while not stop.is_set():
         for batch in consumer.poll(timeout_ms=100).values():
             for record in batch:
