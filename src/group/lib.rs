@@ -3,7 +3,8 @@
 //! **Owns** the rules of the classic group protocol (rounds, generations, timeouts, refusals), the
 //! committed offsets, and the records that both leave in the log. **Refuses to know** sockets, logs,
 //! and clocks: requests come decoded, time and random ids as arguments. Of topics it asks only which
-//! id a name has now ([`Topics`]). Members with a `group.instance.id` are refused until static membership exists.
+//! id a name has now ([`Topics`]). Members with a `group.instance.id` are refused until static
+//! membership exists.
 //!
 //! # Shape
 //! Decide, write, replay: a request is checked against the state and answered at once, or parked, or
@@ -14,8 +15,9 @@
 //! # Order of calls
 //! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first ->
 //! [`Coordinator::on_loaded`] -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
-//! [`Coordinator::next_deadline`] has come, and [`Coordinator::on_topics_removed`]. Each [`Effect::Write`] is reported once, in the order of
-//! the writes, by [`Coordinator::on_written`] or [`Coordinator::on_write_failed`].
+//! [`Coordinator::next_deadline`] has come, and [`Coordinator::on_topics_removed`]. Each
+//! [`Effect::Write`] is reported once, in the order of the writes, by [`Coordinator::on_written`] or
+//! [`Coordinator::on_write_failed`].
 //!
 //! # Invariants
 //! - Every token given to `on_ask` is answered exactly once.

@@ -13,7 +13,7 @@ use thalweg_protocol::messages::{
     JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest, SyncGroupRequest,
 };
 
-use super::random::Dice;
+use super::dice::{Dice, for_each_seed};
 use super::world::World;
 use crate::{Answer, Ask, Caller, GroupQuery, Settings, Token};
 
@@ -85,17 +85,11 @@ struct Run {
 
 #[test]
 fn rp_116_random_offsets_end_when_the_model_says() {
-    for seed in 1..=SEEDS {
-        let run = std::panic::AssertUnwindSafe(|| sequence(seed));
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    for_each_seed(SEEDS, sequence);
 }
 
 fn sequence(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut dice = Dice::of(seed);
     let settings = Settings {
         initial_rebalance_delay_ms: 0,
         session_timeout_ms: 1..=i32::MAX,

@@ -1,5 +1,6 @@
 //! The machine without a shell: text scenarios, random sequences against a plain model, records.
 
+mod dice;
 mod expiring;
 mod random;
 mod records;

@@ -19,6 +19,7 @@ use thalweg_protocol::messages::{
 
 use thalweg_types::TopicId;
 
+use super::dice::{Dice, for_each_seed};
 use super::world::World;
 use crate::{Answer, Ask, Caller, Settings, Token};
 
@@ -26,18 +27,6 @@ const SEEDS: u64 = 300;
 const STEPS: usize = 400;
 const CLIENTS: usize = 5;
 const PARTITIONS: i32 = 3;
-
-/// A small generator, so that a seed is all there is to know.
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 /// What one client believes.
 #[derive(Clone, Default)]
@@ -84,13 +73,7 @@ struct Run {
 
 #[test]
 fn random_sequences_keep_what_clients_rely_on() {
-    for seed in 1..=SEEDS {
-        let run = std::panic::AssertUnwindSafe(|| sequence(seed));
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    for_each_seed(SEEDS, sequence);
 }
 
 fn sequence(seed: u64) {
@@ -100,7 +83,7 @@ fn sequence(seed: u64) {
         ..Settings::default()
     };
     let mut run = Run {
-        dice: Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        dice: Dice::of(seed),
         world: World::new(settings),
         asked: Vec::new(),
         clients: vec![Client::default(); CLIENTS],
