@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::broker::BrokerConfig;
+use crate::broker::{BrokerConfig, parse};
 use crate::error::{ConfigError, ConfigWarning};
 use crate::property::{self, Property, Scale, Scope, Visibility, properties};
 use crate::value::Value;
@@ -349,15 +349,7 @@ fn parse_override(key: &str, text: Option<&str>) -> Result<(&'static str, Value)
     let text = text.ok_or_else(|| ConfigError::NullValue {
         key: key.to_string(),
     })?;
-    let value = property
-        .kind
-        .parse(text)
-        .map_err(|_| ConfigError::BadValue {
-            key: property.name,
-            value: text.trim().to_string(),
-            allowed: property.kind.allowed(),
-        })?;
-    Ok((property.name, value))
+    Ok((property.name, parse(property, text)?))
 }
 
 /// Topic override, else the strongest synonym in the strongest layer of the broker's settings, else
