@@ -35,7 +35,8 @@ impl Parking {
         })
     }
 
-    /// What owners register, for a fetch that lacks `missing_bytes` in sum. A registration wakes once; a new one of the same fetch replaces it.
+    /// What owners register, for a fetch that lacks `missing_bytes` in sum. A registration wakes once; a
+    /// new one of the same fetch replaces it.
     pub(crate) fn register(&mut self, missing_bytes: u64) -> Park {
         self.wake = Event::new();
         let partitions = self.count.max(1) as u64;

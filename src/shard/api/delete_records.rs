@@ -7,6 +7,7 @@
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::delete_records_request::DeleteRecordsTopic;
 use thalweg_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
 };
@@ -45,17 +46,12 @@ pub(crate) async fn answer(
     for row in &rows {
         shard.count_error(call.key, row.error_code);
     }
-    let mut rows = rows.into_iter();
-    let topics = request
-        .topics
-        .into_iter()
-        .map(|topic| DeleteRecordsTopicResult {
-            partitions: rows.by_ref().take(topic.partitions.len()).collect(),
-            name: topic.name,
-        })
-        .collect();
+    let answer = |topic: DeleteRecordsTopic, partitions| DeleteRecordsTopicResult {
+        name: topic.name,
+        partitions,
+    };
     DeleteRecordsResponse {
-        topics,
+        topics: super::by_topic(request.topics, rows, |topic| topic.partitions.len(), answer),
         ..Default::default()
     }
 }

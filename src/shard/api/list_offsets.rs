@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::list_offsets_request::ListOffsetsTopic;
 use thalweg_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
@@ -59,17 +60,12 @@ pub(crate) async fn answer(
             }
         }
     }
-    let mut rows = rows.into_iter();
-    let topics = request
-        .topics
-        .into_iter()
-        .map(|topic| ListOffsetsTopicResponse {
-            partitions: rows.by_ref().take(topic.partitions.len()).collect(),
-            name: topic.name,
-        })
-        .collect();
+    let answer = |topic: ListOffsetsTopic, partitions| ListOffsetsTopicResponse {
+        name: topic.name,
+        partitions,
+    };
     ListOffsetsResponse {
-        topics,
+        topics: super::by_topic(request.topics, rows, |topic| topic.partitions.len(), answer),
         ..Default::default()
     }
 }

@@ -145,6 +145,21 @@ fn decided<A>(
     answer
 }
 
+/// Deals rows, which are in the order of a request, out to the topics that the request names.
+fn by_topic<T, R, A>(
+    topics: Vec<T>,
+    rows: Vec<R>,
+    partitions_of: impl Fn(&T) -> usize,
+    answer: impl Fn(T, Vec<R>) -> A,
+) -> Vec<A> {
+    let mut rows = rows.into_iter();
+    let one = |topic| {
+        let own = rows.by_ref().take(partitions_of(&topic)).collect();
+        answer(topic, own)
+    };
+    topics.into_iter().map(one).collect()
+}
+
 /// A partition of a topic that exists, with the shard that owns it.
 fn owned(
     view: &ClusterView,

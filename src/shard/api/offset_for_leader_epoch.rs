@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
 use thalweg_protocol::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderTopicResult,
 };
@@ -31,17 +32,12 @@ pub(crate) async fn answer(
     for row in &rows {
         shard.count_error(call.key, row.error_code);
     }
-    let mut rows = rows.into_iter();
-    let topics = request
-        .topics
-        .into_iter()
-        .map(|topic| OffsetForLeaderTopicResult {
-            partitions: rows.by_ref().take(topic.partitions.len()).collect(),
-            topic: topic.topic,
-        })
-        .collect();
+    let answer = |topic: OffsetForLeaderTopic, partitions| OffsetForLeaderTopicResult {
+        topic: topic.topic,
+        partitions,
+    };
     OffsetForLeaderEpochResponse {
-        topics,
+        topics: super::by_topic(request.topics, rows, |topic| topic.partitions.len(), answer),
         ..Default::default()
     }
 }
