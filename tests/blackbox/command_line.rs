@@ -106,7 +106,12 @@ fn owners_and_lists_of_settings_by_command_line() {
     against(&broker, &everyone, 0);
     against(&broker, &["config", "describe", "broker-default", "1"], 2);
     against(&broker, &["config", "describe", "broker-logger"], 2);
-    let (_, said) = refused(&broker, &["config", "describe", "group", "g"], 1);
+    // A group has no settings of its own yet: none are told, and none can be changed.
+    let told = against(&broker, &["config", "describe", "group", "g", "--json"], 0);
+    assert_eq!(told.trim(), "[]");
+    let setting = "consumer.session.timeout.ms=50000";
+    let change = ["config", "alter", "group", "g", "--set", setting];
+    let (_, said) = refused(&broker, &change, 1);
     assert!(said.contains("group g"), "{said}");
     let item = "cleanup.policy=compact";
     against(

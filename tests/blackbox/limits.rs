@@ -220,8 +220,9 @@ fn bi_31_answers_that_nobody_reads_do_not_fill_the_memory() {
     let (_, ask) = witness.encode(&request, newest::<MetadataRequest>());
     let answer = witness.call(&request, newest::<MetadataRequest>());
     assert_eq!(answer.topics[0].partitions.len(), 5_000);
-    // 60 clients, 100 answers of some 200 kB each: 1.2 GB in all.
-    let greedy: Vec<Connection> = (0..60)
+    // 80 clients, 100 answers of some 200 kB each: 1.6 GB in all. At least ten of each client wait in
+    // memory, which is more than the bound of 128 MiB.
+    let greedy: Vec<Connection> = (0..80)
         .map(|_| {
             let mut client = broker.connect();
             client.send_bytes(&ask.repeat(100));
