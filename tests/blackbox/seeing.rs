@@ -47,9 +47,14 @@ impl Broker {
 
     /// Asks until the metric is above zero, which must not take long.
     pub fn wait_for_metric(&self, name: &str, having: &[&str]) -> f64 {
+        self.wait_for_more(name, having, 0.0)
+    }
+
+    /// Asks until the metric is above `floor`, which must not take long.
+    pub fn wait_for_more(&self, name: &str, having: &[&str], floor: f64) -> f64 {
         eventually(name, || {
             let value = self.metric(name, having);
-            (value > 0.0).then_some(value)
+            (value > floor).then_some(value)
         })
     }
 }
