@@ -374,6 +374,18 @@ impl BrokerConfig {
             .unsigned_abs()
     }
 
+    /// `log.initial.task.delay.ms`.
+    #[must_use]
+    pub fn log_initial_task_delay_ms(&self) -> u64 {
+        self.long("log.initial.task.delay.ms").unsigned_abs()
+    }
+
+    /// `log.retention.check.interval.ms`, at least 1.
+    #[must_use]
+    pub fn log_retention_check_interval_ms(&self) -> u64 {
+        self.long("log.retention.check.interval.ms").unsigned_abs()
+    }
+
     /// `offsets.topic.num.partitions`, at least 1.
     #[must_use]
     pub fn offsets_topic_num_partitions(&self) -> i32 {

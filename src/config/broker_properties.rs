@@ -213,7 +213,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         Kind::List(Items::OneOf(&["compact", "delete"])),
         "delete",
         "Default of the topic property `cleanup.policy`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.dir",
         Kind::List(Items::Any),
@@ -272,6 +273,13 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "log.initial.task.delay.ms",
+        NATURAL_LONG,
+        "30000",
+        "How long after the start the first look for segments to delete is taken.",
+    )
+    .active(),
+    Property::broker(
         "log.local.retention.bytes",
         Kind::Long(Bounds::at_least(-2)),
         "-2",
@@ -317,31 +325,36 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         ANY_LONG,
         "-1",
         "Default of the topic property `retention.bytes`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.retention.check.interval.ms",
         POSITIVE_LONG,
         "300000",
         "How often logs are looked through for segments to delete.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.retention.hours",
         Kind::IntOrMinusOne(Bounds::at_least(1)),
         "168",
         "Default of the topic property `retention.ms`, in hours, when neither \
          `log.retention.ms` nor `log.retention.minutes` is set.",
-    ),
+    )
+    .active(),
     Property::broker_unset(
         "log.retention.minutes",
         Kind::IntOrMinusOne(Bounds::at_least(1)),
         "Default of the topic property `retention.ms`, in minutes, when `log.retention.ms` is \
          not set.",
-    ),
+    )
+    .active(),
     Property::broker_unset(
         "log.retention.ms",
         Kind::LongOrMinusOne(Bounds::at_least(1)),
         "Default of the topic property `retention.ms`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.roll.hours",
         POSITIVE_INT,
@@ -381,7 +394,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         NATURAL_LONG,
         "60000",
         "Default of the topic property `file.delete.delay.ms`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "max.connection.creation.rate",
         POSITIVE_INT,

@@ -437,7 +437,6 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
             "internal.metadata.delete.delay.millis",
             "internal.metadata.log.segment.bytes",
             "internal.metadata.max.batch.size.in.bytes",
-            "log.initial.task.delay.ms",
             "server.max.startup.time.ms",
             "unclean.leader.election.interval.ms",
             "unstable.api.versions.enable",

@@ -97,6 +97,7 @@ struct Hot {
     retention_ms: Option<i64>,
     retention_bytes: Option<i64>,
     cleanup_policy: CleanupPolicy,
+    file_delete_delay_ms: u64,
     compression: Compression,
 }
 
@@ -280,6 +281,12 @@ impl TopicConfig {
         self.hot.cleanup_policy
     }
 
+    /// `file.delete.delay.ms`.
+    #[must_use]
+    pub fn file_delete_delay_ms(&self) -> u64 {
+        self.hot.file_delete_delay_ms
+    }
+
     /// `compression.type`, with the level of its codec.
     #[must_use]
     pub fn compression(&self) -> Compression {
@@ -321,6 +328,7 @@ impl Hot {
                 compact: policy("compact"),
                 delete: policy("delete"),
             },
+            file_delete_delay_ms: long(values, "file.delete.delay.ms").unsigned_abs(),
             compression: compression(values),
         }
     }

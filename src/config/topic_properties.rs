@@ -23,7 +23,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         from!["log.cleanup.policy"],
         "What happens to old data: `delete` drops whole segments by age and size, `compact` keeps \
          the last value of each key. Empty keeps everything.",
-    ),
+    )
+    .active(),
     Property::topic(
         "compression.gzip.level",
         Kind::IntOrMinusOne(Bounds::between(1, 9)),
@@ -69,7 +70,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "60000",
         from!["log.segment.delete.delay.ms"],
         "How long a deleted segment's files stay before they are unlinked.",
-    ),
+    )
+    .active(),
     Property::topic(
         "flush.messages",
         Kind::Long(Bounds::at_least(1)),
@@ -238,7 +240,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "-1",
         from!["log.retention.bytes"],
         "Size of a partition above which its oldest segments are deleted; -1 means unlimited.",
-    ),
+    )
+    .active(),
     Property::topic(
         "retention.ms",
         Kind::Long(Bounds::at_least(-1)),
@@ -249,7 +252,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
             "log.retention.hours" * HoursToMs
         ],
         "Age at which a segment is deleted, by its largest timestamp; -1 means unlimited.",
-    ),
+    )
+    .active(),
     Property::topic(
         "segment.bytes",
         Kind::Int(Bounds::at_least(1_048_576)),

@@ -106,6 +106,8 @@ counters! {
     Counter produce_retries = "thalweg_produce_retries_total", "Batches of idempotent producers that were in the log already and were not appended again.";
     Counter append_failures = "thalweg_append_failures_total", "Writes to logs that failed.";
     Counter segments_rolled = "thalweg_segments_rolled_total", "Segments closed for size or age.";
+    Counter segments_deleted = "thalweg_segments_deleted_total", "Segments deleted for age, size or because the log begins behind them.";
+    Counter segments_deleted_bytes = "thalweg_segments_deleted_bytes_total", "Bytes of batches in deleted segments.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
     Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory.";
     Counter reactor_ops = "thalweg_reactor_operations_total", "File operations given to the engine.";

@@ -43,6 +43,7 @@ mod peer;
 mod producer_ids;
 mod producers;
 mod question;
+mod retention;
 mod service;
 mod shard;
 #[cfg(test)]

@@ -25,6 +25,7 @@ use thalweg_types::{ShardId, TopicPartition};
 use crate::admission::Admission;
 use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
+use crate::retention;
 use crate::shard::{Shard, ShardParts};
 use crate::together;
 
@@ -158,6 +159,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
     let peer_loop = task::spawn(serve_peers(Rc::clone(&shard), inbox));
     let housekeeping = [
         task::spawn(expire_producers(Rc::clone(&shard))),
+        task::spawn(retention::enforce(Rc::clone(&shard))),
         task::spawn(rotate_metrics(Rc::clone(&shard.metrics))),
     ];
     let acceptor = task::spawn(adopt_all(

@@ -4,6 +4,7 @@
 //! log's completions come back as events. Nothing in this file decides a rule of Kafka.
 
 mod admin;
+mod retention;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

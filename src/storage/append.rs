@@ -61,6 +61,24 @@ impl Log {
         }
     }
 
+    /// Closes the active segment and begins an empty one, unless it is empty itself or the log takes no
+    /// appends; returns when that is done, or can not be done now.
+    pub(crate) async fn roll_active(&self) {
+        {
+            let mut state = self.inner.state.borrow_mut();
+            if state.stage != Stage::Open || state.active().size.get() == 0 {
+                return;
+            }
+            state.roll_wanted = true;
+            if !state.writing {
+                state.writing = true;
+                task::spawn(drive(Rc::clone(&self.inner)));
+            }
+        }
+        let idle = &self.inner.idle;
+        idle.until(|| !self.inner.state.borrow().roll_wanted).await;
+    }
+
     /// True while a write, a roll or a cut is under way.
     #[must_use]
     pub fn is_writing(&self) -> bool {
@@ -73,6 +91,8 @@ enum Todo {
     Nothing,
     Refuse,
     Roll(Offset),
+    /// Not because of what comes next.
+    RollEarly(Offset),
     Write(WriteJob),
 }
 
@@ -101,6 +121,7 @@ async fn drive(inner: Rc<Inner>) {
                     inner.fail(&error);
                 }
             }
+            Todo::RollEarly(base) => roll::roll_early(&inner, base).await,
             Todo::Write(job) => inner.write(job).await,
         }
     }
@@ -116,10 +137,20 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
     match state.stage {
         Stage::Open | Stage::Closing => {}
         Stage::Closed | Stage::Offline(_) => {
+            state.roll_wanted = false;
             if !state.pending.is_empty() {
                 return Todo::Refuse;
             }
         }
+    }
+    if state.roll_wanted && state.active().size.get() == 0 {
+        // A roll that was under way came first.
+        state.roll_wanted = false;
+        inner.idle.wake_all();
+    }
+    if state.roll_wanted {
+        let first = state.pending.front();
+        return Todo::RollEarly(first.map_or(state.assigned_end, |first| first.base_offset));
     }
     let Some(first) = state.pending.front() else {
         state.writing = false;
@@ -265,7 +296,7 @@ impl Inner {
     }
 
     /// A write or roll failed: everything queued fails with it, for now or for good.
-    fn fail(&self, error: &io::Error) {
+    pub(crate) fn fail(&self, error: &io::Error) {
         if let Stage::Offline(_) = self.state.borrow().stage {
             // What failed was taken back when the log went offline.
             return;

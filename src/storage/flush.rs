@@ -72,7 +72,7 @@ impl Log {
         self.flush_now(reach).await
     }
 
-    fn check_open(&self) -> Result<(), LogError> {
+    pub(crate) fn check_open(&self) -> Result<(), LogError> {
         match &self.inner.state.borrow().stage {
             Stage::Open | Stage::Closing => Ok(()),
             Stage::Closed => Err(LogError::Closed),
@@ -168,7 +168,7 @@ impl Log {
         Ok(())
     }
 
-    fn or_offline(
+    pub(crate) fn or_offline(
         &self,
         operation: &'static str,
         path: &Path,

@@ -122,6 +122,8 @@ pub(crate) struct State {
     pub(crate) pending: VecDeque<AppendBatch>,
     pub(crate) pending_bytes: usize,
     pub(crate) writing: bool,
+    /// The writer is to begin a segment before anything else.
+    pub(crate) roll_wanted: bool,
     pub(crate) stage: Stage,
     pub(crate) tail: Tail,
     pub(crate) names: Names,
@@ -150,6 +152,7 @@ impl State {
             pending: VecDeque::new(),
             pending_bytes: 0,
             writing: false,
+            roll_wanted: false,
             stage: Stage::Open,
             tail: Tail::default(),
             names: Names::Synced,
@@ -387,8 +390,11 @@ impl Log {
     /// before the first append of a new epoch.
     ///
     /// # Errors
-    /// [`LogError::Io`].
+    /// [`LogError::Io`]; [`LogError::Closed`] and [`LogError::Offline`].
     pub async fn store_epochs(&self, epochs: &EpochCache) -> Result<(), LogError> {
+        // The name of a log that was deleted may be another log's by now.
+        let _turn = self.inner.flush_turn.take().await;
+        self.check_open()?;
         partition_files::store_epochs(&self.inner.dir, epochs).await
     }
 }

@@ -197,6 +197,13 @@ pub(crate) fn snapshot_path(dir: &Path, at: Offset) -> PathBuf {
     segment_file(dir, at, "snapshot")
 }
 
+/// Path of a file while it waits for removal.
+pub(crate) fn deleted_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".deleted");
+    PathBuf::from(name)
+}
+
 fn segment_file(dir: &Path, base: Offset, suffix: &str) -> PathBuf {
     dir.join(format!("{:020}.{suffix}", base.0))
 }

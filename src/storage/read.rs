@@ -91,7 +91,12 @@ impl Log {
             return Ok(plan);
         }
         let up_to = up_to.min(self.written_end());
-        let Some(start) = self.locate(from).await? else {
+        let located = self.locate(from).await;
+        if located.is_err() {
+            // Its segment may have been deleted since: then that is the answer.
+            check_range(&self.inner.state.borrow(), from)?;
+        }
+        let Some(start) = located? else {
             // Reached only when the segment that held the end was removed meanwhile.
             let file = self.active_file()?;
             return Ok(ReadPlan::nothing(file, from));

@@ -18,9 +18,10 @@ use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
-use crate::name::{index_path, log_path, snapshot_path, time_index_path, txn_index_path};
+use crate::name::{index_path, snapshot_path, time_index_path};
 use crate::options::{LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
+use crate::removal::files_of;
 use crate::scan::{self, BadBatch, BatchScan, Check, Step};
 use crate::segment::{Segment, load_indexes};
 use crate::snapshots::useless;
@@ -44,7 +45,8 @@ pub struct RecoveryReport {
     pub bytes_removed: u64,
     /// Index files that were written anew because they were missing or wrong.
     pub indexes_rebuilt: usize,
-    /// Files of interrupted operations, and indexes without a log, that were removed.
+    /// Files of interrupted operations and indexes without a log, and segments below the log start,
+    /// that were removed.
     pub leftovers_removed: usize,
     /// Offsets of the snapshots that belong to the log, newest first.
     pub snapshots: Vec<Offset>,
@@ -344,12 +346,7 @@ impl Work {
     }
 
     async fn remove_segment(&mut self, base: Offset) -> Result<(), LogError> {
-        for path in [
-            log_path(&self.dir, base),
-            index_path(&self.dir, base),
-            time_index_path(&self.dir, base),
-            txn_index_path(&self.dir, base),
-        ] {
+        for path in files_of(&self.dir, base) {
             self.remove_file(&path).await?;
         }
         Ok(())
@@ -409,7 +406,7 @@ impl Work {
     }
 
     /// Gives an empty log its first segment, and empties a log whose segments are all below its start
-    /// (ST-13).
+    /// (ST-13). Segments that a deletion had not come to are removed (ST-14).
     async fn apply_log_start(&mut self, log_start: Option<Offset>) -> Result<(), LogError> {
         let start = log_start.unwrap_or_default();
         if !self.segments.is_empty() && start > self.end {
@@ -421,6 +418,15 @@ impl Work {
             while let Some(segment) = self.segments.pop() {
                 self.remove_segment(segment.base).await?;
             }
+        }
+        while let [first, next, ..] = &self.segments[..]
+            && next.base <= start
+        {
+            tracing::info!(path = %first.path().display(), %start,
+                "removing a segment below the log start");
+            self.remove_segment(first.base).await?;
+            self.segments.remove(0);
+            self.report.leftovers_removed += 1;
         }
         if self.segments.is_empty() {
             let segment = Segment::create(&self.dir, start, self.interval_bytes)

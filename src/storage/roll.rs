@@ -10,7 +10,7 @@ use std::rc::Rc;
 use thalweg_reactor::{fs, task};
 use thalweg_types::{Offset, TimestampMs};
 
-use crate::error::LogError;
+use crate::error::{LogError, is_lack_of_room};
 use crate::flush::Reach;
 use crate::index::relative;
 use crate::log::{AppendBatch, Inner, Log, LogEvent};
@@ -44,6 +44,20 @@ pub(crate) fn is_due(
         || segment
             .warm_now()
             .is_some_and(|warm| warm.indexes.borrow().is_full(options.segment_index_bytes))
+}
+
+/// Begins a segment at `base` although the active one would take more. Without room for it the active
+/// one stays.
+pub(crate) async fn roll_early(inner: &Rc<Inner>, base: Offset) {
+    match roll(inner, base).await {
+        Err(error) if is_lack_of_room(&error) => {
+            tracing::warn!(log = %inner.name, %error, "no room for a new segment");
+        }
+        Err(error) => inner.fail(&error),
+        Ok(()) => {}
+    }
+    inner.state.borrow_mut().roll_wanted = false;
+    inner.idle.wake_all();
 }
 
 /// Begins a segment at `base`.

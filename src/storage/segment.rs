@@ -45,6 +45,7 @@ pub(crate) struct Segment {
     max_timestamp: Cell<Option<Option<MaxTimestamp>>>,
     warm: RefCell<Option<Warm>>,
     pub(crate) last_used: Cell<u64>,
+    retired: Cell<bool>,
 }
 
 impl Segment {
@@ -80,6 +81,7 @@ impl Segment {
             max_timestamp: Cell::new(None),
             warm: RefCell::new(None),
             last_used: Cell::new(0),
+            retired: Cell::new(false),
         })
     }
 
@@ -116,6 +118,12 @@ impl Segment {
     /// Lets go of file and indexes whatever was not saved: the log is closed.
     pub(crate) fn drop_memory(&self) {
         *self.warm.borrow_mut() = None;
+    }
+
+    /// It is no part of its log any more: nothing of it is written again.
+    pub(crate) fn retire(&self) {
+        self.retired.set(true);
+        self.drop_memory();
     }
 
     /// Bytes of the indexes in memory.
@@ -169,7 +177,7 @@ impl Segment {
 
     /// Writes both index files and makes them durable. Does nothing when they are up to date.
     pub(crate) async fn save_indexes(&self) -> io::Result<()> {
-        let Some(warm) = self.warm_now() else {
+        let Some(warm) = self.warm_now().filter(|_| !self.retired.get()) else {
             return Ok(());
         };
         let (offsets, times) = {

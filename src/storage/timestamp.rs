@@ -40,7 +40,21 @@ impl Log {
         &self,
         target: TimestampMs,
     ) -> Result<Option<TimestampHit>, ReadError> {
-        let mut from = self.start_offset();
+        loop {
+            let from = self.start_offset();
+            match self.first_at_least(target, from).await {
+                // The segment was deleted under the search.
+                Err(_) if self.start_offset() > from => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn first_at_least(
+        &self,
+        target: TimestampMs,
+        mut from: Offset,
+    ) -> Result<Option<TimestampHit>, ReadError> {
         while let Some((segment, next)) = self.segment_at(from)? {
             let max = self.max_of(&segment).await?;
             if max.is_some_and(|max| max.timestamp >= target)
@@ -60,7 +74,17 @@ impl Log {
     /// # Errors
     /// [`ReadError`], but never [`ReadError::OutOfRange`].
     pub async fn max_timestamp_offset(&self) -> Result<Option<TimestampHit>, ReadError> {
-        let mut from = self.start_offset();
+        loop {
+            let from = self.start_offset();
+            match self.largest_from(from).await {
+                // The segment was deleted under the search.
+                Err(_) if self.start_offset() > from => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn largest_from(&self, mut from: Offset) -> Result<Option<TimestampHit>, ReadError> {
         let mut best: Option<(MaxTimestamp, Rc<Segment>)> = None;
         while let Some((segment, next)) = self.segment_at(from)? {
             if let Some(max) = self.max_served(&segment).await?
@@ -126,7 +150,10 @@ impl Log {
             .map(|segment| (Rc::clone(segment), next)))
     }
 
-    async fn max_of(&self, segment: &Rc<Segment>) -> Result<Option<MaxTimestamp>, ReadError> {
+    pub(crate) async fn max_of(
+        &self,
+        segment: &Rc<Segment>,
+    ) -> Result<Option<MaxTimestamp>, ReadError> {
         if let Some(known) = segment.max_timestamp() {
             return Ok(known);
         }

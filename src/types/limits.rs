@@ -212,6 +212,10 @@ pub const OFFSET_TOMBSTONES_PER_WRITE: usize = 1_000;
 /// Bytes of a client's id that are kept with its membership and stand in its member id.
 pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
 
+/// Partitions whose log starts one look for old segments makes durable together before it removes the
+/// files.
+pub const RETENTION_PARTITIONS_TOGETHER: usize = 256;
+
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 

@@ -1,8 +1,8 @@
 //! DeleteRecords: logs begin later from now on (KIP-107).
 //!
 //! Owners move the starts at once, which hides the records; the answer waits until the starts are in
-//! the checkpoint on the disk, so that no crash brings the records back. The segments stay until
-//! retention takes them.
+//! the checkpoint on the disk, so that no crash brings the records back. The next look of
+//! `crate::retention` removes the segments.
 
 use std::rc::Rc;
 

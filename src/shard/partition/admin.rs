@@ -30,16 +30,18 @@ impl Partition {
     /// From here on the log begins later. It is for the asker to make that durable before it answers
     /// its client.
     fn delete_records(&self, before: Offset) -> Result<Offset, ErrorCode> {
-        let mut effects = Vec::new();
-        let start = {
-            let mut replica = self.replica.borrow_mut();
-            let start = replica.on_delete_records(before).map_err(Refused::code)?;
-            self.log.raise_start(start);
-            replica.on_log_start(start, &mut effects);
-            start
-        };
-        self.carry_out(effects);
+        let start = self.replica.borrow().on_delete_records(before);
+        let start = start.map_err(Refused::code)?;
+        self.begin_at(start);
         Ok(start)
+    }
+
+    /// What lies below `start`, which is not above the high watermark, is served no more.
+    pub(super) fn begin_at(&self, start: Offset) {
+        let mut effects = Vec::new();
+        self.log.raise_start(start);
+        self.replica.borrow_mut().on_log_start(start, &mut effects);
+        self.carry_out(effects);
     }
 
     /// Obeys other settings of its topic from now on. What is in the log stays as it is (RP-107).

@@ -6,6 +6,7 @@ mod dirs;
 mod indexes;
 mod inspection;
 mod model;
+mod retention;
 mod room;
 mod snapshots;
 mod timestamps;
@@ -224,14 +225,14 @@ pub(super) fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// A small generator of numbers that look random and are the same in every run.
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use thalweg_types::{LeaderEpoch, Offset};
 
-use super::{Dice, TestLog, bytes_of, log_file, numbered, on_both_engines, small_segments};
-use crate::Recovery;
+use super::{
+    Dice, TestLog, bytes_of, log_file, numbered, on_both_engines, retention, small_segments,
+};
+use crate::{Opening, Recovery, RetentionLimits};
 
 /// What the log should hold.
 #[derive(Default)]
@@ -14,6 +16,7 @@ struct Model {
     batches: Vec<(i64, i64, Vec<u8>)>,
     flushed: usize,
     epoch: i32,
+    start: i64,
 }
 
 impl Model {
@@ -21,6 +24,13 @@ impl Model {
         self.batches
             .last()
             .map_or(0, |(base, records, _)| base + records)
+    }
+
+    fn opening(&self, recovery: Recovery) -> Opening {
+        Opening {
+            log_start: Some(Offset(self.start)),
+            ..Opening::from(recovery)
+        }
     }
 
     fn end_of_first(&self, count: usize) -> i64 {
@@ -57,12 +67,27 @@ async fn run(dir: &Path, seed: u64) {
                 test.log.flush().await.expect("flushed");
                 model.flushed = model.batches.len();
             }
-            60..90 => check_read(&test, &model, &mut dice).await,
+            60..63 => {
+                test.settle().await;
+                let limits = RetentionLimits {
+                    bytes: Some(dice.below(4_000)),
+                    ..RetentionLimits::default()
+                };
+                if let Some(due) = retention::obey(&test, limits).await {
+                    model.start = due.start.0;
+                }
+            }
+            63..90 => check_read(&test, &model, &mut dice).await,
             90..93 => {
                 test.log.close().await.expect("closed");
                 model.flushed = model.batches.len();
                 drop(test);
-                let opened = TestLog::open(dir, small_segments(), Recovery::AfterCleanStop).await;
+                let opened = TestLog::open(
+                    dir,
+                    small_segments(),
+                    model.opening(Recovery::AfterCleanStop),
+                )
+                .await;
                 let report;
                 (test, report) = opened.unwrap_or_else(|e| panic!("seed {seed} step {step}: {e}"));
                 assert_eq!(report.segments_scanned, 0);
@@ -80,6 +105,7 @@ async fn run(dir: &Path, seed: u64) {
     let all: Vec<u8> = model
         .batches
         .iter()
+        .filter(|(base, _, _)| *base >= model.start)
         .flat_map(|(_, _, bytes)| bytes.clone())
         .collect();
     assert_eq!(test.read_all().await, all, "seed {seed}");
@@ -95,7 +121,7 @@ fn append(test: &TestLog, model: &mut Model, records: i64) {
 
 async fn check_read(test: &TestLog, model: &Model, dice: &mut Dice) {
     let end = test.log.written_end();
-    let from = dice.below(end.0 as u64 + 1) as i64;
+    let from = model.start + dice.below((end.0 - model.start) as u64 + 1) as i64;
     let up_to = from + dice.below(60) as i64;
     let bytes_max = 1 + dice.below(2_000) as u32;
     let plan = test
@@ -161,7 +187,7 @@ async fn crash(dir: &Path, test: TestLog, model: &mut Model, dice: &mut Dice) ->
     }
     drop(file);
     let recovery = Recovery::AfterCrash { recovery_point };
-    let (test, report) = TestLog::open(dir, small_segments(), recovery)
+    let (test, report) = TestLog::open(dir, small_segments(), model.opening(recovery))
         .await
         .expect("recovered");
     let mut left = size - lost;

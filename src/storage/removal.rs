@@ -1,0 +1,254 @@
+//! Taking whole segments off the start of a log.
+//!
+//! Order (ST-14): the caller finds what is due ([`Log::due`]), moves the log's start
+//! ([`Log::raise_start`]) and makes that durable; then files are renamed to `.deleted`, the oldest
+//! segment first and of each the `.log` first, and unlinked in a while. A crash before the start is
+//! durable leaves the old content; after it, the new one: what is still there below the start is
+//! removed when the log is opened. Reads in flight hold open files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use thalweg_reactor::{fs, task, time};
+use thalweg_types::{Offset, TimestampMs};
+
+use crate::error::{LogError, ReadError, is_lack_of_room};
+use crate::listing::list;
+use crate::log::Log;
+use crate::name::{
+    deleted_path, index_path, log_path, snapshot_path, time_index_path, txn_index_path,
+};
+use crate::retention::{Outline, Reasons, RetentionLimits, Sweep, Verdict, Written};
+use crate::segment::Segment;
+use crate::snapshots::useless;
+
+/// Segments at the start of a log that are to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Due {
+    /// Where the log begins without them; not below where it begins now.
+    pub start: Offset,
+    /// How many, and why.
+    pub reasons: Reasons,
+}
+
+/// What was taken off a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removed {
+    /// Segments.
+    pub segments: usize,
+    /// Bytes of their batches.
+    pub bytes: u64,
+}
+
+/// What a look at a log found.
+struct Found {
+    due: Option<Due>,
+    /// All segments are due, the active one too.
+    active_too: bool,
+}
+
+/// The files of the segment at `base`, in the order in which they go. Without its `.log`, the others
+/// belong to nothing (ST-9).
+pub(crate) fn files_of(dir: &Path, base: Offset) -> [PathBuf; 4] {
+    [
+        log_path(dir, base),
+        index_path(dir, base),
+        time_index_path(dir, base),
+        txn_index_path(dir, base),
+    ]
+}
+
+impl Log {
+    /// Which segments are due. When all are, the active one is closed first and goes with them. Nothing
+    /// is removed by this.
+    ///
+    /// # Errors
+    /// [`ReadError`] when the age of a segment can not be told.
+    pub async fn due(
+        &self,
+        limits: RetentionLimits,
+        high_watermark: Offset,
+        now: TimestampMs,
+    ) -> Result<Option<Due>, ReadError> {
+        let found = self.look(limits, high_watermark, now).await?;
+        if !found.active_too {
+            return Ok(found.due);
+        }
+        self.roll_active().await;
+        // Meanwhile something may have been appended to it that is not due.
+        Ok(self.look(limits, high_watermark, now).await?.due)
+    }
+
+    async fn look(
+        &self,
+        limits: RetentionLimits,
+        high_watermark: Offset,
+        now: TimestampMs,
+    ) -> Result<Found, ReadError> {
+        let mut sweep = Sweep {
+            limits,
+            start: self.start_offset(),
+            high_watermark,
+            now,
+            bytes_left: self.size_bytes(),
+        };
+        let (mut reasons, mut start) = (Reasons::default(), sweep.start);
+        let mut active_too = false;
+        while let Some((segment, outline)) = self.outline(reasons.segments())? {
+            let verdict = match sweep.look(&outline) {
+                Verdict::AskAge => {
+                    let written = self.written(&segment).await?;
+                    sweep.by_age(&outline, written)
+                }
+                told => told,
+            };
+            let Verdict::Goes(reason) = verdict else {
+                break;
+            };
+            if outline.is_last {
+                active_too = true;
+                break;
+            }
+            reasons.count(reason);
+            start = start.max(outline.end);
+        }
+        let due = (reasons.segments() > 0).then_some(Due { start, reasons });
+        Ok(Found { due, active_too })
+    }
+
+    fn outline(&self, index: usize) -> Result<Option<(Rc<Segment>, Outline)>, ReadError> {
+        let state = self.inner.state.borrow();
+        state.check_readable()?;
+        Ok(state.segments.get(index).map(|segment| {
+            let outline = Outline {
+                end: state.segment_end(index),
+                bytes: segment.size.get(),
+                is_last: index + 1 == state.segments.len(),
+            };
+            (Rc::clone(segment), outline)
+        }))
+    }
+
+    async fn written(&self, segment: &Rc<Segment>) -> Result<Written, ReadError> {
+        let largest = match self.max_of(segment).await {
+            Ok(max) => max.map(|max| max.timestamp),
+            // Damage must not keep a log from ever getting smaller: the file has an age too.
+            Err(ReadError::Damaged { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let path = segment.path();
+        let meta = fs::metadata(&path)
+            .await
+            .map_err(ReadError::io("stat", &path))?;
+        Ok(Written {
+            largest,
+            modified: TimestampMs(meta.modified_ms),
+        })
+    }
+
+    /// Takes out every segment that ends at or below `below`, with its indexes, and the snapshots that
+    /// are of no use then. Their files are unlinked after `delay`, or at the next start. The log's start
+    /// must be durable at `below` or above.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] when a rename fails, which takes the log offline;
+    /// [`LogError::Closed`] and [`LogError::Offline`].
+    ///
+    /// # Panics
+    /// When the log begins below `below`.
+    pub async fn remove_segments(
+        &self,
+        below: Offset,
+        delay: Duration,
+    ) -> Result<Removed, LogError> {
+        assert!(
+            below <= self.start_offset(),
+            "what is served is not removed"
+        );
+        // A flush that is under way would write indexes anew.
+        let _turn = self.inner.flush_turn.take().await;
+        self.check_open()?;
+        let gone = self.take_out(below);
+        let mut aside = Vec::with_capacity(2 * gone.len());
+        let mut removed = Removed::default();
+        for segment in &gone {
+            self.set_aside(segment.base, &mut aside).await?;
+            removed.segments += 1;
+            removed.bytes += segment.size.get();
+        }
+        if gone.is_empty() {
+            return Ok(removed);
+        }
+        self.inner.files_unsynced();
+        task::spawn(unlink_later(aside, delay));
+        self.remove_useless_snapshots().await?;
+        let state = self.inner.state.borrow();
+        let counters = &mut state.options.metrics.borrow_mut().counters;
+        counters.segments_deleted += removed.segments as u64;
+        counters.segments_deleted_bytes += removed.bytes;
+        Ok(removed)
+    }
+
+    fn take_out(&self, below: Offset) -> Vec<Rc<Segment>> {
+        let mut state = self.inner.state.borrow_mut();
+        let behind = state.segments.iter().skip(1);
+        let count = behind.take_while(|next| next.base <= below).count();
+        let gone: Vec<_> = state.segments.drain(..count).collect();
+        gone.iter().for_each(|segment| segment.retire());
+        gone
+    }
+
+    async fn set_aside(&self, base: Offset, aside: &mut Vec<PathBuf>) -> Result<(), LogError> {
+        for path in files_of(&self.inner.dir, base) {
+            let to = deleted_path(&path);
+            let renamed = match fs::rename(&path, &to).await {
+                Ok(()) => {
+                    aside.push(to);
+                    continue;
+                }
+                // A longer name may need a block that a full disk has not; without the file it has.
+                Err(error) if is_lack_of_room(&error) => fs::unlink(&path).await,
+                Err(error) => Err(error),
+            };
+            match renamed {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => self.or_offline("take away", &path, other)?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_useless_snapshots(&self) -> Result<(), LogError> {
+        let found = list(&self.inner.dir).await?.snapshots;
+        let (bases, end) = {
+            let state = self.inner.state.borrow();
+            let bases = state.segments.iter().map(|segment| segment.base).collect();
+            (bases, state.written_end)
+        };
+        for at in useless(&found, &bases, end) {
+            let path = snapshot_path(&self.inner.dir, at);
+            match fs::unlink(&path).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "a useless snapshot stays");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn unlink_later(files: Vec<PathBuf>, delay: Duration) {
+    time::sleep(delay).await;
+    for path in files {
+        match fs::unlink(&path).await {
+            // Its partition may be deleted meanwhile.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "removed at the next start");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
