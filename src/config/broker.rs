@@ -516,7 +516,8 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_warned_of() {
-        let loaded = load(&["num.io.threads=4", "log.cleanup.policy=compact"]).expect("valid");
+        let loaded =
+            load(&["num.io.threads=4", "log.cleaner.delete.retention.ms=5"]).expect("valid");
         let keys: Vec<_> = loaded
             .warnings
             .iter()
@@ -525,7 +526,7 @@ mod tests {
                 other => panic!("{other}"),
             })
             .collect();
-        assert_eq!(keys, ["num.io.threads", "log.cleanup.policy"]);
+        assert_eq!(keys, ["num.io.threads", "log.cleaner.delete.retention.ms"]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "delete",
         from!["log.cleanup.policy"],
         "What happens to old data: `delete` drops whole segments by age and size, `compact` keeps \
-         the last value of each key. Empty keeps everything.",
+         the last value of each key (not yet: it keeps everything). Empty keeps everything.",
     )
     .active(),
     Property::topic(

@@ -1,7 +1,7 @@
 //! Retention: looks through the logs of this shard for segments that are due, and removes them.
 //!
 //! Order (ST-14): log starts move in memory, which hides the records; they are made durable in the
-//! checkpoint, many partitions in one write; then files go. What is due is `thalweg_storage`'s rule
+//! checkpoint, many partitions in one write (a full disk apart); then files go. What is due is `thalweg_storage`'s rule
 //! over the topic's properties as they are at that moment, so that changes are obeyed by the next look.
 
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thalweg_config::TopicConfig;
 use thalweg_reactor::{task, time};
-use thalweg_storage::{Due, RetentionLimits};
+use thalweg_storage::{Due, RetentionLimits, StartKept};
 use thalweg_types::limits::RETENTION_PARTITIONS_TOGETHER;
 
 use crate::partition::Partition;
@@ -60,19 +60,26 @@ async fn hide(shard: &Shard, partition: &Rc<Partition>) -> Option<Hidden> {
     })
 }
 
-/// Makes the new starts durable, and only then removes files. What could not be made durable is due
-/// again at the next look.
+/// Makes the new starts durable, and only then removes files. On a full disk the checkpoint can not be
+/// written; the files must go all the same, or nothing would ever make room.
 async fn remove(shard: &Shard, hidden: Vec<Hidden>) {
     if hidden.is_empty() {
         return;
     }
     let starts = hidden.iter().map(|one| (one.partition.id(), one.due.start));
-    let durable = shard.control.record_log_starts(starts.collect()).await;
-    if durable != Some(Ok(())) {
-        return;
-    }
+    let kept = match shard.control.record_log_starts(starts.collect()).await {
+        Some(Ok(())) => StartKept::Durable,
+        Some(Err(_)) => StartKept::ByFirstSegment,
+        // The broker is stopping: the next life looks again.
+        None => return,
+    };
     for one in hidden {
-        one.partition.remove_hidden(&one.due, one.delay).await;
+        let Hidden {
+            partition,
+            due,
+            delay,
+        } = one;
+        partition.remove_hidden(&due, kept, delay).await;
         task::yield_now().await;
     }
 }

@@ -75,7 +75,7 @@ pub use options::{LogOptions, Opening, Recovery, Unwritten};
 pub use queued::QueuedBytes;
 pub use read::ReadPlan;
 pub use recovery::{RecoveryReport, TailCut};
-pub use removal::{Due, Removed};
+pub use removal::{Due, Removed, StartKept};
 pub use retention::{Reasons, RetentionLimits};
 pub use scan::BadBatch;
 pub use timestamp::TimestampHit;

@@ -4,7 +4,8 @@
 //! ([`Log::raise_start`]) and makes that durable; then files are renamed to `.deleted`, the oldest
 //! segment first and of each the `.log` first, and unlinked in a while. A crash before the start is
 //! durable leaves the old content; after it, the new one: what is still there below the start is
-//! removed when the log is opened. Reads in flight hold open files.
+//! removed when the log is opened. On a full disk nothing can be made durable before something is
+//! removed: [`StartKept::ByFirstSegment`]. Reads in flight hold open files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,16 @@ pub struct Due {
     pub start: Offset,
     /// How many, and why.
     pub reasons: Reasons,
+}
+
+/// Whether the place where a log begins outlives a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StartKept {
+    /// The log start checkpoint holds it.
+    Durable,
+    /// It does not, for lack of room, say: after a crash the log begins with its first segment. So
+    /// that no younger one is gone then, each removal is made durable before the next.
+    ByFirstSegment,
 }
 
 /// What was taken off a log.
@@ -149,11 +160,11 @@ impl Log {
     }
 
     /// Takes out every segment that ends at or below `below`, with its indexes, and the snapshots that
-    /// are of no use then. Their files are unlinked after `delay`, or at the next start. The log's start
-    /// must be durable at `below` or above.
+    /// are of no use then. Their files are unlinked after `delay`, or at the next start. `kept` says
+    /// whether the log's start is durable at `below` or above.
     ///
     /// # Errors
-    /// [`LogError::Io`] when a rename fails, which takes the log offline;
+    /// [`LogError::Io`] when a rename or its fsync fails, which takes the log offline;
     /// [`LogError::Closed`] and [`LogError::Offline`].
     ///
     /// # Panics
@@ -161,6 +172,7 @@ impl Log {
     pub async fn remove_segments(
         &self,
         below: Offset,
+        kept: StartKept,
         delay: Duration,
     ) -> Result<Removed, LogError> {
         assert!(
@@ -175,6 +187,10 @@ impl Log {
         let mut removed = Removed::default();
         for segment in &gone {
             self.set_aside(segment.base, &mut aside).await?;
+            if kept == StartKept::ByFirstSegment {
+                let dir = &self.inner.dir;
+                self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+            }
             removed.segments += 1;
             removed.bytes += segment.size.get();
         }

@@ -69,7 +69,7 @@ fn value_of(result: &describe_configs_response::DescribeConfigsResult, key: &str
     found.value.clone().unwrap_or_default()
 }
 
-fn delete_records(client: &mut Connection, topic: &Topic, before: i64) -> (ErrorCode, i64) {
+pub fn delete_records(client: &mut Connection, topic: &Topic, before: i64) -> (ErrorCode, i64) {
     let request = DeleteRecordsRequest {
         topics: vec![delete_records_request::DeleteRecordsTopic {
             name: topic.name.clone(),

@@ -23,6 +23,7 @@ mod offsets;
 mod producing;
 mod refusals;
 mod restarting;
+mod retention;
 mod seeing;
 mod service;
 mod sessions;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use thalweg_reactor::time;
-use thalweg_storage::{Due, LogError, ReadError, RetentionLimits};
+use thalweg_storage::{Due, LogError, ReadError, RetentionLimits, StartKept};
 use thalweg_types::TimestampMs;
 
 use super::Partition;
@@ -32,10 +32,10 @@ impl Partition {
         }
     }
 
-    /// Removes the files of hidden segments. The log's start must be durable at theirs.
-    pub(crate) async fn remove_hidden(&self, due: &Due, delay: Duration) {
+    /// Removes the files of hidden segments.
+    pub(crate) async fn remove_hidden(&self, due: &Due, kept: StartKept, delay: Duration) {
         let name = self.log.name();
-        let removed = match self.log.remove_segments(due.start, delay).await {
+        let removed = match self.log.remove_segments(due.start, kept, delay).await {
             Ok(removed) => removed,
             Err(LogError::Closed | LogError::Offline { .. }) => return,
             Err(error) => {

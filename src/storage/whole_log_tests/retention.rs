@@ -12,7 +12,7 @@ use super::{
 };
 use crate::name::deleted_path;
 use crate::removal::files_of;
-use crate::{Due, Opening, ReadError, Recovery, RetentionLimits};
+use crate::{Due, Opening, ReadError, Recovery, RetentionLimits, StartKept};
 use thalweg_protocol::records::Codec;
 
 /// Later than every timestamp of the batches here by more than any limit.
@@ -41,7 +41,10 @@ async fn due(test: &TestLog, limits: RetentionLimits) -> Option<Due> {
 pub(super) async fn obey(test: &TestLog, limits: RetentionLimits) -> Option<Due> {
     let found = due(test, limits).await?;
     test.log.raise_start(found.start);
-    let removed = test.log.remove_segments(found.start, Duration::ZERO).await;
+    let removed = test
+        .log
+        .remove_segments(found.start, StartKept::Durable, Duration::ZERO)
+        .await;
     let removed = removed.expect("removed");
     assert_eq!(removed.segments, found.reasons.segments());
     Some(found)
@@ -246,7 +249,10 @@ fn appends_during_a_look_are_all_kept() {
             if let Some(found) = found {
                 assert!(found.start <= bound);
                 test.log.raise_start(found.start);
-                let removed = test.log.remove_segments(found.start, Duration::ZERO).await;
+                let removed = test
+                    .log
+                    .remove_segments(found.start, StartKept::Durable, Duration::ZERO)
+                    .await;
                 removed.expect("removed");
             }
             let left = test.read_all().await;
@@ -257,6 +263,16 @@ fn appends_during_a_look_are_all_kept() {
             );
         }
     });
+}
+
+fn assert_no_file_of(parent: &Path, bases: &[i64]) {
+    for stale in bases.iter().map(|base| format!("{base:020}.")) {
+        let left = names(parent);
+        assert!(
+            !left.iter().any(|name| name.starts_with(&stale)),
+            "{left:?}"
+        );
+    }
 }
 
 #[test]
@@ -321,14 +337,7 @@ fn st_14_a_crash_at_any_step_of_a_deletion_leaves_the_old_content_or_the_new() {
                 assert_eq!(test.read_all().await, new, "step {done}");
                 assert!(report.leftovers_removed > 0, "step {done}");
                 assert_eq!(bases(&copy).first(), Some(&found.start.0), "step {done}");
-                let left = names(&copy);
-                let stale = gone.iter().map(|base| format!("{base:020}."));
-                for stale in stale {
-                    assert!(
-                        !left.iter().any(|name| name.starts_with(&stale)),
-                        "step {done}: {left:?}"
-                    );
-                }
+                assert_no_file_of(&copy, &gone);
                 test.kill().await;
             }
         }

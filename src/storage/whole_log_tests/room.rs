@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use super::{TestLog, log_file, on_both_engines};
-use crate::{AppendError, LogEvent, LogOptions, Recovery};
-use thalweg_types::Offset;
+use crate::{AppendError, LogEvent, LogOptions, Recovery, RetentionLimits, StartKept};
+use thalweg_types::{Offset, TimestampMs};
 
 struct SmallDisk(PathBuf);
 
@@ -85,7 +86,7 @@ fn st_20_a_full_disk_refuses_appends_and_serves_on_once_there_is_room() {
         test.settle().await;
         assert_eq!(test.log.written_end(), end.plus(20));
         let all = test.read_all().await;
-        drop(test);
+        test.kill().await;
         let recovery = Recovery::AfterCrash {
             recovery_point: Offset(0),
         };
@@ -94,5 +95,59 @@ fn st_20_a_full_disk_refuses_appends_and_serves_on_once_there_is_room() {
             .expect("opened");
         assert_eq!(report.cut, None);
         assert_eq!(test.read_all().await, all);
+    });
+}
+
+#[test]
+fn st_20_retention_makes_room_on_a_full_disk() {
+    on_both_engines(|dir| async move {
+        let Some(disk) = SmallDisk::mount(&dir.join("disk")) else {
+            eprintln!("skipped: mounting a tmpfs is not allowed here");
+            return;
+        };
+        let dir = disk.0.clone();
+        let options = LogOptions {
+            segment_bytes: 8_000,
+            ..LogOptions::default()
+        };
+        let test = TestLog::create(&dir, options).await;
+        let refused = || {
+            let events = test.events.borrow();
+            let failed = |event: &LogEvent| matches!(event, LogEvent::Failed { .. });
+            events.iter().filter(|event| failed(event)).count()
+        };
+        while refused() == 0 {
+            test.append(20);
+            test.settle().await;
+        }
+        let all = test.read_all().await;
+        let limits = RetentionLimits {
+            bytes: Some(10_000),
+            ..RetentionLimits::default()
+        };
+        let end = test.log.written_end();
+        let due = test.log.due(limits, end, TimestampMs(0)).await;
+        let start = due.expect("a look").expect("due").start;
+        test.log.raise_start(start);
+        let kept = StartKept::ByFirstSegment;
+        let removed = test.log.remove_segments(start, kept, Duration::ZERO).await;
+        let removed = removed.expect("removed");
+        assert!(removed.segments >= 2, "{removed:?}");
+        let left = test.read_all().await;
+        assert_eq!(left, all[removed.bytes as usize..]);
+        // The files go in the background.
+        let gone = |name: std::ffi::OsString| !name.to_string_lossy().ends_with(".deleted");
+        let names = || std::fs::read_dir(dir.join("t-0")).expect("a listing");
+        while !names().all(|entry| gone(entry.expect("an entry").file_name())) {
+            thalweg_reactor::task::yield_now().await;
+        }
+        let appended = test.append(20);
+        test.settle().await;
+        assert_eq!(refused(), 1);
+        assert_eq!(test.read_all().await, [&left[..], &appended[..]].concat());
+        // Without a checkpoint, the log begins where its first segment does.
+        test.log.close().await.expect("closed");
+        let opened = TestLog::open(&dir, LogOptions::default(), Recovery::AfterCleanStop).await;
+        assert_eq!(opened.expect("opened").0.log.start_offset(), start);
     });
 }
