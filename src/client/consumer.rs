@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use thalweg_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use thalweg_protocol::messages::fetch_response::PartitionData;
 use thalweg_protocol::messages::{FetchRequest, FetchResponse};
-use thalweg_protocol::records::{Record, batches};
+use thalweg_protocol::records::{BatchError, DecompressError, Record, batches};
 use thalweg_protocol::{ErrorCode, Records};
 use thalweg_types::Uuid;
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
@@ -110,8 +110,8 @@ impl Fetched {
     /// first error.
     ///
     /// # Errors
-    /// [`ClientError::Corrupt`] for a batch that can not be read, converted into `E`; else what `visit`
-    /// returned.
+    /// [`ClientError::Corrupt`] for a damaged batch and [`ClientError::Expands`] for one that is too large,
+    /// converted into `E`; else what `visit` returned.
     pub fn for_each<E: From<ClientError>>(
         &self,
         mut visit: impl FnMut(&Record<'_>) -> std::result::Result<(), E>,
@@ -132,7 +132,18 @@ impl Fetched {
             let base = batch.header.base_offset.0;
             let records = batch
                 .records(DECOMPRESSED_BATCH_BYTES_MAX)
-                .map_err(|e| corrupt(base, e))?;
+                .map_err(|e| match e {
+                    BatchError::Decompress(DecompressError::TooLarge { limit }) => {
+                        E::from(ClientError::Expands {
+                            topic: self.topic.clone(),
+                            partition: self.partition,
+                            offset: base,
+                            next: batch.header.last_offset().0 + 1,
+                            limit,
+                        })
+                    }
+                    other => corrupt(base, other),
+                })?;
             for record in &records {
                 let record = record.map_err(|e| corrupt(base, e))?;
                 if record.offset.0 >= self.from {

@@ -86,6 +86,24 @@ pub enum ClientError {
         /// What is wrong.
         detail: String,
     },
+    /// A batch is sound but takes more memory than this client gives to one.
+    #[error(
+        "the batch in {topic}-{partition} at offset {offset} expands beyond {limit} bytes, which this \
+         client does not read. It is not damaged: read it with another client, such as Kafka's \
+         kafka-console-consumer.sh or kcat, or go on behind it, at offset {next}"
+    )]
+    Expands {
+        /// Topic name.
+        topic: String,
+        /// Partition index.
+        partition: i32,
+        /// Base offset of the batch.
+        offset: i64,
+        /// First offset behind the batch.
+        next: i64,
+        /// The limit, in bytes when decompressed.
+        limit: usize,
+    },
     /// The caller asked for something that can not be: a partition that does not exist, a record that is
     /// too large for any batch.
     #[error("{0}")]
@@ -165,6 +183,7 @@ impl ClientError {
             | ClientError::Encode(_)
             | ClientError::Unsupported { .. }
             | ClientError::Corrupt { .. }
+            | ClientError::Expands { .. }
             | ClientError::Invalid(_) => None,
         }
     }
@@ -186,6 +205,7 @@ impl ClientError {
             | ClientError::Encode(_)
             | ClientError::Unsupported { .. }
             | ClientError::Corrupt { .. }
+            | ClientError::Expands { .. }
             | ClientError::Invalid(_) => Advice::GiveUp,
         }
     }

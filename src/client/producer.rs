@@ -536,6 +536,7 @@ fn error_of(error: &ClientError) -> ClientError {
         | ClientError::Encode(_)
         | ClientError::Unsupported { .. }
         | ClientError::Corrupt { .. }
+        | ClientError::Expands { .. }
         | ClientError::Invalid(_) => ClientError::Invalid(error.to_string()),
     }
 }

@@ -24,8 +24,8 @@ use crate::turn::{Pending, Then, Turn, Writes};
 /// First version of OffsetCommit that says when there is no such group (KIP-848).
 const VERSION_GROUP_NOT_FOUND: i16 = 9;
 
-/// Draws 16 random bytes for a member id.
-pub type Draw = Box<dyn FnMut() -> [u8; 16]>;
+/// Draws 16 random bytes for a member id; `None` when there are none to be had.
+pub type Draw = Box<dyn FnMut() -> Option<[u8; 16]>>;
 
 /// The coordinator of one partition. See the module documentation for the order of calls.
 pub struct Coordinator {
@@ -293,8 +293,11 @@ impl Coordinator {
             }
             None | Some(_) => {}
         }
+        // Clients come again after this one.
+        let Some(random) = (self.draw)() else {
+            return refuse(ErrorCode::CoordinatorNotAvailable);
+        };
         self.ensure_group(&id, now);
-        let random = (self.draw)();
         let mut refused = None;
         self.with_turn(&id, now, out, |group, turn| {
             refused = group.join(turn, caller, request, token, random);

@@ -35,6 +35,16 @@ pub fn open_files_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::RLIMIT_NOFILE)?.0)
 }
 
+/// 16 random bytes of the kernel, for an id that nobody can guess.
+///
+/// # Errors
+/// The kernel has none, or refuses this process the call (a seccomp filter).
+pub fn random_bytes() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}
+
 /// Keeps a static binary from loading the system's plugins for looking up names: they belong to another
 /// build of the C library. Names then come from `/etc/hosts` and DNS. Does nothing in a dynamic binary.
 ///

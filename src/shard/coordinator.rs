@@ -20,7 +20,7 @@ use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
 use thalweg_reactor::time::{Duration, Instant};
-use thalweg_reactor::{oneshot, task, time};
+use thalweg_reactor::{oneshot, process, task, time};
 use thalweg_replica::Acks;
 use thalweg_types::{TimestampMs, TopicPartition};
 
@@ -173,11 +173,7 @@ impl Home {
         Rc::new(Home {
             metrics: Rc::clone(&of.metrics),
             partition,
-            machine: RefCell::new(Coordinator::new(
-                settings,
-                Box::new(topics),
-                Box::new(random_bytes),
-            )),
+            machine: RefCell::new(Coordinator::new(settings, Box::new(topics), Box::new(draw))),
             waiting: RefCell::default(),
             next_token: Cell::new(0),
             writes: RefCell::default(),
@@ -424,8 +420,8 @@ fn settings(config: &BrokerConfig) -> Settings {
     }
 }
 
-fn random_bytes() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the kernel had random bytes when the broker started");
-    bytes
+fn draw() -> Option<[u8; 16]> {
+    process::random_bytes()
+        .inspect_err(|error| tracing::error!(%error, "no random bytes: no member joins a group"))
+        .ok()
 }

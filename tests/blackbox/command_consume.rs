@@ -1,7 +1,12 @@
 //! `thalweg consume`: where it begins, and as a member of a group.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use thalweg_protocol::records::Codec;
+
+use crate::batch::compressed;
 use crate::broker::{Broker, Options, eventually};
 use crate::tool::{Running, against, refused, with_input};
 
@@ -175,4 +180,27 @@ fn a_member_outlives_its_broker() {
     broker.kill();
     broker.start_again();
     assert_eq!(against(&broker, &member, 0), "c\n");
+}
+
+/// BI-14: such a batch comes from a broker with other limits; this one refuses it.
+#[test]
+fn bi_14_a_batch_that_expands_too_far_is_not_called_damaged() {
+    let mut broker = with_topic("t", "1");
+    broker.kill();
+    let zeros = "\0".repeat(20 << 20);
+    let mut batch = compressed(Codec::Zstd, &[zeros]);
+    batch[12..16].fill(0); // the leader epoch, which is outside the checksum
+    let segment = broker.partition("t", 0).join("00000000000000000000.log");
+    let file = OpenOptions::new().write(true).open(segment);
+    file.and_then(|file| file.write_all_at(&batch, 0))
+        .expect("the segment takes it");
+    broker.start_again();
+    produce(&broker, "t", &["behind"]);
+    let (told, said) = refused(&broker, &["consume", "t", "--exit-at-end"], 1);
+    assert_eq!(told, "");
+    assert!(said.contains("t-0 at offset 0 expands beyond"), "{said}");
+    assert!(said.contains("another client"), "{said}");
+    assert!(said.contains("not damaged"), "{said}");
+    let behind = ["consume", "t", "--exit-at-end", "--offset", "1"];
+    assert_eq!(against(&broker, &behind, 0), "behind\n");
 }

@@ -331,3 +331,43 @@ fn inspect_reads_files_and_finds_damage() {
     let damaged = thalweg(&["inspect", "--verify", segment.to_str().expect("UTF-8")]);
     assert_eq!(damaged.status.code(), Some(1), "{damaged:?}");
 }
+
+#[test]
+fn log_levels_by_command_line() {
+    let mut broker = Broker::start_with(Options::default());
+    let describe = ["config", "describe", "broker-logger", "1", "--json"];
+    let level = |broker: &Broker, logger: &str| {
+        let json = against(broker, &describe, 0);
+        let rows: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let rows = rows.as_array().expect("a list");
+        let row = rows.iter().find(|row| row["name"] == logger);
+        let row = row.unwrap_or_else(|| panic!("no logger {logger}: {json}"));
+        assert_eq!(row["source"], "logger, live");
+        row["value"].as_str().expect("a level").to_owned()
+    };
+    let alter = |broker: &Broker, change: &[&str], code| {
+        refused(
+            broker,
+            &[&["config", "alter", "broker-logger", "1"], change].concat(),
+            code,
+        )
+    };
+    assert_eq!(level(&broker, "root"), "INFO");
+    let debug = ["--set", "thalweg_net=DEBUG"];
+    let dry = [&debug[..], &["--validate-only"]].concat();
+    alter(&broker, &dry, 0);
+    assert_eq!(level(&broker, "thalweg_net"), "INFO");
+    alter(&broker, &debug, 0);
+    assert_eq!(level(&broker, "thalweg_net"), "DEBUG");
+    assert_eq!(level(&broker, "thalweg_storage"), "INFO");
+    // The commands' own connections end, and that is now told.
+    broker.wait_for_log("connection closed");
+    alter(&broker, &["--delete", "thalweg_net"], 0);
+    assert_eq!(level(&broker, "thalweg_net"), "INFO");
+    let (_, said) = alter(&broker, &["--set", "no.such=INFO"], 1);
+    assert!(said.contains("no.such"), "{said}");
+    let (_, said) = alter(&broker, &["--set", "root=LOUD"], 1);
+    assert!(said.contains("LOUD"), "{said}");
+    assert_eq!(level(&broker, "root"), "INFO");
+    broker.stop();
+}

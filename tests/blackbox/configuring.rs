@@ -131,6 +131,20 @@ fn kafkas_sample_runs_after_format() {
     assert_eq!(values(&read_all(&mut client, &topic, 1, 0)), [b"x"]);
 }
 
+/// The sample that is in every release, on another directory and port.
+#[test]
+fn our_own_sample_runs_without_a_warning() {
+    let sample = include_str!("../../scripts/release.d/server.properties");
+    let text = sample
+        .replace("log.dirs=/var/lib/thalweg", "log.dirs=DATA")
+        .replace("127.0.0.1:9092", "127.0.0.1:0");
+    let mut broker = Broker::start_with(with_config(text));
+    broker.connect().create_topic("sampled", 1, &[]);
+    broker.stop();
+    assert_eq!(lines_with(&broker, "WARN"), 0, "{:#?}", broker.log());
+    assert!(broker.data().join("sampled-0").exists(), "it took DATA");
+}
+
 #[test]
 fn with_a_file_serve_never_formats() {
     let folder = tempfile::tempdir().expect("a folder");

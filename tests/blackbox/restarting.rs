@@ -1,15 +1,20 @@
 //! Stops, kills, damage, and who may use a folder.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc;
 
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::FetchRequest;
 use thalweg_protocol::records::batches;
 
 use crate::batch::{CODECS, compressed, plain, read_all, values};
-use crate::broker::{Broker, Options, serve_command};
+use crate::broker::{Broker, Options, PATIENCE, serve_command};
 use crate::wire::{Topic, error, fetch_request, newest, single};
 
 #[test]
@@ -322,4 +327,45 @@ fn st_15_deleted_topics_stay_deleted_after_a_kill() {
         let again = client.create_topic(&name, 2, &[]);
         assert_eq!(client.end_offset(&again, 0), 0);
     }
+}
+
+/// BI-38: a start may take as long as the data asks for; a stop in the middle of it does not. Here the
+/// start waits for a file that does not come to its end.
+#[test]
+fn bi_38_sigterm_ends_a_start_at_once() {
+    let mut broker = Broker::start_with(Options::default());
+    let topic = broker.connect().create_topic("slow", 1, &[]);
+    broker.connect().append(&topic, 0, plain(&["kept"]));
+    broker.kill();
+    let slow = broker.partition("slow", 0).join("leader-epoch-checkpoint");
+    fs::remove_file(&slow).ok();
+    mkfifo(&slow, Mode::S_IRUSR | Mode::S_IWUSR).expect("a pipe with a name");
+    let mut child = serve_command(&broker.data(), &Options::default())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the broker starts");
+    // This opens once the broker reads it, and then the broker waits for its end.
+    let (tell, told) = mpsc::channel();
+    let name = slow.clone();
+    std::thread::spawn(move || tell.send(OpenOptions::new().write(true).open(name)));
+    let writer = told
+        .recv_timeout(PATIENCE)
+        .expect("the broker reads it")
+        .expect("a pipe");
+    let pid = i32::try_from(child.id()).expect("a pid fits");
+    kill(Pid::from_raw(pid), Signal::SIGTERM).expect("our child");
+    let said = BufReader::new(child.stderr.take().expect("it was piped"));
+    let said: Vec<String> = said.lines().map_while(Result::ok).collect();
+    let status = child.wait().expect("our child");
+    assert!(status.success(), "{status}: {said:#?}");
+    let has = |text: &str| said.iter().any(|line| line.contains(text));
+    assert!(has("stopped while starting"), "{said:#?}");
+    assert!(!has("listening address="), "{said:#?}");
+    drop(writer);
+
+    fs::remove_file(&slow).expect("the pipe");
+    broker.start_again();
+    let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
+    assert_eq!(got, [b"kept"]);
 }

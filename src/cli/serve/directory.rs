@@ -3,6 +3,7 @@
 use anyhow::anyhow;
 use thalweg_config::BrokerConfig;
 use thalweg_control::{Ended, MetadataLog, Start, StoppedPartition};
+use thalweg_reactor::process;
 use thalweg_storage::{CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy};
 use thalweg_types::{ClusterId, Uuid};
 
@@ -103,11 +104,9 @@ pub(crate) fn draw_id() -> Uuid {
     }
 }
 
-/// 16 random bytes of the kernel.
+/// 16 random bytes of the kernel. Ids of clusters and topics must not come from anywhere else, so without
+/// them the process ends.
 pub(super) fn random_bytes() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    if let Err(error) = getrandom::fill(&mut bytes) {
-        fatal(&format!("the kernel has no random bytes: {error}"));
-    }
-    bytes
+    process::random_bytes()
+        .unwrap_or_else(|error| fatal(&format!("the kernel has no random bytes: {error}")))
 }

@@ -1,6 +1,7 @@
 //! The machine without a shell: text scenarios, random sequences against a plain model, records.
 
 mod dice;
+mod draws;
 mod expiring;
 mod random;
 mod records;

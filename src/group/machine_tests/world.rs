@@ -183,7 +183,7 @@ fn machine(settings: &Settings, topics: &WorldTopics, life: u128) -> Coordinator
     let mut drawn = life << 64;
     let draw = move || {
         drawn += 1;
-        drawn.to_be_bytes()
+        Some(drawn.to_be_bytes())
     };
     let topics = topics.clone();
     let lookup = Box::new(move |name: &str| topics.id(name));
