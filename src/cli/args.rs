@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use thalweg_types::Uuid;
 
 mod admin;
+#[cfg(test)]
+mod documented;
 mod moment;
 mod records;
 

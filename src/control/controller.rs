@@ -156,6 +156,7 @@ impl Controller {
             rack: config.broker_rack().map(str::to_owned),
             log_dirs: meta.directory_id.into_iter().collect(),
         }));
+        first.extend(image.elect_for_leaderless(local));
         if start == Start::AfterCrash {
             first.extend(image.raise_leader_epochs(local));
         }

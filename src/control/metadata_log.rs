@@ -61,6 +61,16 @@ pub enum MetadataLogError {
         /// What is wrong with it.
         source: RecordError,
     },
+    /// What was before is in a snapshot of Kafka's.
+    #[error(
+        "the metadata log begins at offset {start}: what was before is in a snapshot (*.checkpoint) of \
+         Kafka's in {METADATA_TOPIC}-0, which this release can not read. Nothing was changed; serve this \
+         directory with Kafka"
+    )]
+    BehindSnapshot {
+        /// Its first offset.
+        start: Offset,
+    },
     /// Records that do not fit a batch.
     #[error("metadata batch: {0}")]
     Build(#[from] BuildError),
@@ -114,6 +124,10 @@ impl MetadataLog {
         } else {
             Log::create(dir, name, METADATA_TOPIC_ID, options, sink).await?
         };
+        let start = log.start_offset();
+        if start > Offset::ZERO {
+            return Err(MetadataLogError::BehindSnapshot { start });
+        }
         let mut opened = MetadataLog {
             log,
             epoch: LeaderEpoch(0),

@@ -145,6 +145,27 @@ fn our_own_sample_runs_without_a_warning() {
     assert!(broker.data().join("sampled-0").exists(), "it took DATA");
 }
 
+/// A broker that knew only the end of its metadata would set every partition aside.
+#[test]
+fn a_metadata_log_that_kafka_has_cut_behind_a_snapshot_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let file = config_file(&data, "log.dirs=DATA\nlisteners=PLAINTEXT://127.0.0.1:0\n");
+    said("format", &file, &[], 0);
+    let metadata = data.join("__cluster_metadata-0");
+    let topic = data.join("orders-0");
+    std::fs::create_dir(&metadata).expect("a folder");
+    std::fs::create_dir(&topic).expect("a folder");
+    let mut batch = plain(&["x"]);
+    batch[..8].copy_from_slice(&500_i64.to_be_bytes());
+    batch[12..16].fill(0); // the leader epoch
+    std::fs::write(metadata.join("00000000000000000500.log"), &batch).expect("a segment");
+    let text = said("serve", &file, &["--metrics-listen", "none"], 1);
+    assert!(text.contains("begins at offset 500"), "{text}");
+    assert!(text.contains("snapshot"), "{text}");
+    assert!(topic.exists(), "nothing was set aside");
+}
+
 #[test]
 fn with_a_file_serve_never_formats() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -101,6 +101,14 @@ start_thalweg() {
   wait_for_line 'listening.*address' 30
 }
 
+# serve_config FILE: starts Thalweg, whatever AGAINST says, as a configuration file says.
+# BROKER_LOG begins anew.
+serve_config() {
+  "$BINARY" serve --config "$1" --shards "$SHARDS" --metrics-listen none >"$BROKER_LOG" 2>&1 &
+  BROKER_PID=$!
+  wait_for_line 'listening.*address' 30
+}
+
 start_kafka() {
   local folder=$1 pair
   shift

@@ -4,7 +4,7 @@ use thalweg_protocol::messages::register_broker_record as register;
 use thalweg_protocol::messages::{FeatureLevelRecord, PartitionChangeRecord, RegisterBrokerRecord};
 use thalweg_types::{BrokerId, Uuid};
 
-use crate::image::{BrokerEndpoint, BrokerFeature, Image};
+use crate::image::{BrokerEndpoint, BrokerFeature, Image, Partition};
 use crate::record::Record;
 
 /// Name of the feature that says which record versions the metadata log holds.
@@ -91,20 +91,52 @@ impl Image {
     /// `local` leads, so that clients find out what was cut (KIP-320). One batch for all.
     #[must_use]
     pub fn raise_leader_epochs(&self, local: BrokerId) -> Vec<Record> {
+        self.changed_partitions(|partition| {
+            // Naming the leader, also the same one, raises the epoch when it is replayed.
+            (partition.leader == Some(local)).then(|| PartitionChangeRecord {
+                leader: local.0,
+                ..PartitionChangeRecord::default()
+            })
+        })
+    }
+
+    /// The records that make `local` leader of every partition that has none and whose data it has in
+    /// full: Kafka's brokers give their leaderships away when they stop. One batch for all.
+    #[must_use]
+    pub fn elect_for_leaderless(&self, local: BrokerId) -> Vec<Record> {
+        self.changed_partitions(|partition| {
+            let in_sync = partition.in_sync.contains(&local);
+            if partition.leader.is_some() || !(in_sync || partition.eligible.contains(&local)) {
+                return None;
+            }
+            // One that is elected as eligible is all that is in sync then (KIP-966).
+            let others = partition.eligible.iter().filter(|id| **id != local);
+            let others = others.map(|id| id.0).collect();
+            Some(PartitionChangeRecord {
+                leader: local.0,
+                isr: (!in_sync).then(|| vec![local.0]),
+                eligible_leader_replicas: (!partition.eligible.is_empty()).then_some(others),
+                last_known_elr: (!partition.last_known_eligible.is_empty()).then(Vec::new),
+                ..PartitionChangeRecord::default()
+            })
+        })
+    }
+
+    /// A record for each partition that `change` has one for.
+    fn changed_partitions(
+        &self,
+        change: impl Fn(&Partition) -> Option<PartitionChangeRecord>,
+    ) -> Vec<Record> {
         let mut records = Vec::new();
         for topic in self.topics() {
             for (index, partition) in &topic.partitions {
-                if partition.leader != Some(local) {
-                    continue;
-                }
-                // Naming the leader, also the same one, raises the epoch when it is replayed.
-                let change = PartitionChangeRecord {
-                    partition_id: index.0,
-                    topic_id: topic.id,
-                    leader: local.0,
-                    ..PartitionChangeRecord::default()
-                };
-                records.push(change.into());
+                records.extend(change(partition).map(|change| {
+                    Record::from(PartitionChangeRecord {
+                        partition_id: index.0,
+                        topic_id: topic.id,
+                        ..change
+                    })
+                }));
             }
         }
         records

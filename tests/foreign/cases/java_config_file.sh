@@ -27,10 +27,7 @@ BROKER_LOG="$WORK/log.txt"
 trap 'kill -KILL "${BROKER_PID:-}" 2>/dev/null || true' EXIT
 if [ "$AGAINST" = thalweg ]; then
   "$BINARY" format --standalone -t AAAAAAAAQACAAAAAAAAAAA -c server.properties >format.txt
-  "$BINARY" serve --config server.properties --shards "$SHARDS" --metrics-listen none \
-    >>"$BROKER_LOG" 2>&1 &
-  BROKER_PID=$!
-  wait_for_line 'listening.*address' 30
+  serve_config server.properties
 else
   kafka_tool kafka.tools.StorageTool format --standalone -t AAAAAAAAQACAAAAAAAAAAA \
     -c server.properties >format.txt 2>&1

@@ -9,7 +9,9 @@ use thalweg_protocol::messages::create_topics_request::{
 };
 use thalweg_protocol::messages::create_topics_response::CreatableTopicResult;
 use thalweg_protocol::messages::delete_topics_request::DeleteTopicState;
-use thalweg_protocol::messages::{CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicsResponse};
+use thalweg_protocol::messages::{
+    CreateTopicsRequest, DeleteTopicsRequest, DeleteTopicsResponse, PartitionChangeRecord,
+};
 use thalweg_types::limits::CREATE_PARTITIONS_MAX;
 use thalweg_types::{BrokerId, LeaderEpoch, PartitionIndex, ShardId, TopicPartition, Uuid};
 
@@ -494,6 +496,42 @@ fn an_unclean_start_raises_every_led_epoch_in_one_batch() {
         assert_eq!(partition.partition_epoch, 1);
     }
     assert!(image.raise_leader_epochs(BrokerId(2)).is_empty());
+}
+
+/// What Kafka leaves behind when its only broker stops: no leader, and with KIP-966 nobody in sync.
+#[test]
+fn partitions_without_leader_are_led_by_who_has_their_data() {
+    let (image, _) = create(&formatted(), vec![topic("a", 4)]);
+    assert!(image.elect_for_leaderless(LOCAL).is_empty(), "all are led");
+    let id = image.topic("a").expect("it exists").id;
+    let left = |index, isr: Option<Vec<i32>>, eligible: Option<Vec<i32>>| {
+        Record::from(PartitionChangeRecord {
+            partition_id: index,
+            topic_id: id,
+            leader: -1,
+            isr,
+            last_known_elr: eligible.clone(),
+            eligible_leader_replicas: eligible,
+            ..PartitionChangeRecord::default()
+        })
+    };
+    let left = [
+        left(0, None, None),
+        left(1, Some(vec![]), Some(vec![LOCAL.0])),
+        left(2, Some(vec![]), Some(vec![])),
+    ];
+    let (image, _) = image.apply(&left).expect("they apply");
+    assert!(image.elect_for_leaderless(BrokerId(2)).is_empty());
+    let records = image.elect_for_leaderless(LOCAL);
+    assert_eq!(records.len(), 2);
+    let (image, _) = image.apply(&records).expect("they apply");
+    let partitions = &image.topic("a").expect("it exists").partitions;
+    let leaders: Vec<_> = partitions.values().map(|p| p.leader).collect();
+    assert_eq!(leaders, [Some(LOCAL), Some(LOCAL), None, Some(LOCAL)]);
+    let elected = &partitions[&PartitionIndex(1)];
+    assert_eq!(elected.in_sync, [LOCAL]);
+    assert!(elected.eligible.is_empty() && elected.last_known_eligible.is_empty());
+    assert_eq!(elected.leader_epoch, LeaderEpoch(1));
 }
 
 #[test]
