@@ -531,7 +531,7 @@ fn partitions_without_leader_are_led_by_who_has_their_data() {
     let elected = &partitions[&PartitionIndex(1)];
     assert_eq!(elected.in_sync, [LOCAL]);
     assert!(elected.eligible.is_empty() && elected.last_known_eligible.is_empty());
-    assert_eq!(elected.leader_epoch, LeaderEpoch(1));
+    assert_eq!(elected.leader_epoch, LeaderEpoch(2), "one for each change");
 }
 
 #[test]
