@@ -1,31 +1,27 @@
 //! The controller of a one-node cluster: one request at a time, each durable before it shows.
 
 mod admin;
+mod topics;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
-use thalweg_metadata::controller::{
-    Decision, InternalTopic, ProducerIdBlock, Registration, TopicRefusal, initial_records,
-};
+use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
 use thalweg_metadata::{
     ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
 };
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::{
-    CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
-};
 use thalweg_reactor::{mailbox, oneshot, process, time};
 use thalweg_storage::{LogDir, LogError, PartitionName, Recovery};
 use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
-use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
+use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicPartition, Uuid};
 
 use crate::checkpoints::Checkpoints;
 use crate::facts::Facts;
 use crate::loggers::Loggers;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
-use crate::requests::{AutoCreated, ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
+use crate::requests::{ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
 use crate::view::{ClusterView, Endpoint};
 
 /// Security protocol PLAINTEXT, as registrations number them.
@@ -285,75 +281,6 @@ impl Controller {
     fn decisions<'a>(&'a mut self, image: &'a Image) -> Decisions<'a> {
         Decisions::new(image, &self.config, &mut *self.random)
             .with_partitions_max(self.partitions_max)
-    }
-
-    async fn create_topics(&mut self, request: &CreateTopicsRequest) -> CreateTopicsResponse {
-        let view = Arc::clone(&self.view);
-        let Decision {
-            records,
-            mut answer,
-        } = self.decisions(&view.image).create_topics(request);
-        let rows = answer.topics.iter_mut();
-        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
-        self.commit_or_refuse("topics not created", records, rows)
-            .await;
-        answer
-    }
-
-    async fn auto_create(&mut self, names: &[String]) -> Vec<AutoCreated> {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let view = Arc::clone(&self.view);
-        let decision = self.decisions(&view.image).auto_create(&names);
-        let mut answer = decision.answer;
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "topics not created");
-            for (_, outcome) in answer.iter_mut().filter(|(_, outcome)| outcome.is_ok()) {
-                *outcome = Err(not_durable());
-            }
-        }
-        answer
-    }
-
-    async fn create_internal(&mut self, topic: InternalTopic) -> Result<TopicId, TopicRefusal> {
-        let view = Arc::clone(&self.view);
-        let decision = self.decisions(&view.image).create_internal(topic);
-        let created = decision.answer?;
-        match self.commit(decision.records).await {
-            Ok(()) => Ok(created),
-            Err(error) => {
-                tracing::error!(topic = topic.name(), %error, "topic not created");
-                Err(not_durable())
-            }
-        }
-    }
-
-    async fn producer_ids(&mut self) -> Result<ProducerIdBlock, ErrorCode> {
-        let view = Arc::clone(&self.view);
-        let local = self.config.node_id();
-        let decision = self.decisions(&view.image).producer_ids(local);
-        if let Err(error) = self.commit(decision.records).await {
-            tracing::error!(%error, "no producer ids given out");
-            // What Kafka says while it has no block: come again.
-            return Err(ErrorCode::CoordinatorLoadInProgress);
-        }
-        decision.answer.ok_or(ErrorCode::UnknownServerError)
-    }
-
-    async fn delete_topics(
-        &mut self,
-        request: &DeleteTopicsRequest,
-        version: i16,
-    ) -> DeleteTopicsResponse {
-        let view = Arc::clone(&self.view);
-        let Decision {
-            records,
-            mut answer,
-        } = self.decisions(&view.image).delete_topics(request, version);
-        let rows = answer.responses.iter_mut();
-        let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
-        self.commit_or_refuse("topics not deleted", records, rows)
-            .await;
-        answer
     }
 
     /// Makes records durable and visible. If that fails it logs `failure`, and every row of the answer
