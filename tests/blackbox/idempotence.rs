@@ -14,6 +14,7 @@ use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs};
 
 use crate::batch::{now_ms, read_all, values};
 use crate::broker::{Broker, Options, eventually, is_long};
+use crate::retention::restless;
 use crate::wire::{Connection, Topic, error, newest, only, produce_request};
 
 /// A batch of these values from a producer.
@@ -264,6 +265,25 @@ fn retries_of_batches_in_flight_wait_for_them() {
 }
 
 /// Offsets of a partition's snapshots, ascending.
+#[test]
+fn rp_69_a_retry_is_known_after_its_original_was_deleted() {
+    let mut broker = Broker::start_with(restless());
+    let mut client = broker.connect();
+    let topic = client.create_topic("fleeting", 1, &[("retention.ms", "1")]);
+    let original = batch(new_id(&mut client), 0, 0, &["gone"]);
+    lands(&mut client, &topic, original.clone(), 0);
+    broker.wait_for_log("1 by retention.ms");
+    let below = client.fetch(&topic, 0, 0);
+    assert_eq!(error(below.error_code), ErrorCode::OffsetOutOfRange);
+    lands(&mut client, &topic, original.clone(), 0);
+    assert_eq!(client.end_offset(&topic, 0), 1);
+    broker.stop();
+    broker.start_again();
+    let mut client = broker.connect();
+    lands(&mut client, &topic, original, 0);
+    assert_eq!(client.end_offset(&topic, 0), 1);
+}
+
 fn snapshots(broker: &Broker, topic: &str) -> Vec<i64> {
     let files = fs::read_dir(broker.partition(topic, 0)).expect("the partition");
     let mut found: Vec<i64> = files

@@ -14,7 +14,7 @@ const TOPIC: i8 = 2;
 const EARLIEST: i64 = -2;
 
 /// Looks for old segments all the time, and unlinks files at once.
-fn restless() -> Options {
+pub fn restless() -> Options {
     Options::with(&[
         ("log.initial.task.delay.ms", "0"),
         ("log.retention.check.interval.ms", "10"),
