@@ -1,6 +1,6 @@
 //! The metadata log: `__cluster_metadata-0`, one fdatasynced log of KRaft records.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use thalweg_metadata::{Record, RecordError};
@@ -9,12 +9,13 @@ use thalweg_protocol::messages::LeaderChangeMessage;
 use thalweg_protocol::messages::leader_change_message::Voter;
 use thalweg_protocol::records::{
     BatchBuilder, BatchError, BatchHeader, BatchOptions, BuildError, Codec,
-    control::ControlRecordType, records_of,
+    control::ControlRecordType, crc_matches, records_of,
 };
 use thalweg_protocol::wire::{EncodeError, Encoder};
 use thalweg_reactor::fs;
 use thalweg_storage::{
-    AppendBatch, Log, LogError, LogOptions, Opening, PartitionName, ReadError, Unwritten,
+    AppendBatch, Checkpoint, Log, LogDir, LogError, LogOptions, Opening, PartitionName, ReadError,
+    Unwritten,
 };
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, Uuid};
@@ -71,6 +72,34 @@ pub enum MetadataLogError {
         /// Its first offset.
         start: Offset,
     },
+    /// There are partitions, and no metadata that knows them.
+    #[error(
+        "{} is missing, and there are partitions beside it: restore it from a backup (to begin anew, \
+         take an empty data directory). Nothing was changed", path.display()
+    )]
+    Missing {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// Committed records are not there any more (RP-59).
+    #[error(
+        "{} ends at offset {end}, and its records up to offset {known_end} were on the disk: restore it \
+         from a backup (to begin anew, take an empty data directory). Nothing was changed", path.display()
+    )]
+    Shortened {
+        /// Its directory.
+        path: PathBuf,
+        /// Offset after its last record.
+        end: Offset,
+        /// What the recovery point checkpoint says.
+        known_end: Offset,
+    },
+    /// A batch that is not what was written.
+    #[error("the metadata log is damaged at offset {offset}: the checksum does not match")]
+    Checksum {
+        /// Where the batch begins.
+        offset: Offset,
+    },
     /// Records that do not fit a batch.
     #[error("metadata batch: {0}")]
     Build(#[from] BuildError),
@@ -92,7 +121,8 @@ impl MetadataLog {
         PartitionName::new(METADATA_TOPIC, 0)
     }
 
-    /// Opens or creates the log in `dir` and returns every record in it, oldest first.
+    /// Opens the log in `dir`, or creates it where there are no partitions yet, and returns every
+    /// record in it, oldest first.
     ///
     /// The epoch of this start is one above the last one in the log; [`MetadataLog::begin_epoch`]
     /// writes it.
@@ -100,33 +130,45 @@ impl MetadataLog {
     /// # Errors
     /// See [`MetadataLogError`]. What was durable is never cut away: every append is fdatasynced
     /// before it shows, so only a tail that nobody was told of may be torn.
-    pub async fn open(
-        dir: &Path,
-        opening: Opening,
-    ) -> Result<(MetadataLog, Vec<Record>), MetadataLogError> {
+    pub async fn open(dir: &LogDir) -> Result<(MetadataLog, Vec<Record>), MetadataLogError> {
         // `append_durable` tells the outcome of each append; the events say nothing more.
         let sink = Rc::new(|_| ());
         let name = MetadataLog::partition();
         let options = LogOptions::default();
-        let path = dir.join(name.to_string());
+        let known_end = dir.loaded(Checkpoint::RecoveryPoint).get(&name).copied();
+        let known_end = known_end.unwrap_or(Offset::ZERO);
+        let opening = Opening {
+            unwritten: Unwritten::LastBatch,
+            ..dir.opening(&name)
+        };
+        let path = dir.path().join(name.to_string());
         let exists = fs::exists(&path)
             .await
             .map_err(|source| MetadataLogError::Io {
                 offset: Offset::ZERO,
                 source,
             })?;
+        let partitions = dir.partitions().await?;
+        let serves_topics = partitions.iter().any(|found| found.name != name);
+        if !exists && (serves_topics || known_end > Offset::ZERO) {
+            return Err(MetadataLogError::Missing { path });
+        }
         let log = if exists {
-            let opening = Opening {
-                unwritten: Unwritten::LastBatch,
-                ..opening
-            };
-            Log::open(dir, name, options, opening, sink).await?.0
+            Log::open(dir.path(), name, options, opening, sink).await?.0
         } else {
-            Log::create(dir, name, METADATA_TOPIC_ID, options, sink).await?
+            Log::create(dir.path(), name, METADATA_TOPIC_ID, options, sink).await?
         };
         let start = log.start_offset();
         if start > Offset::ZERO {
             return Err(MetadataLogError::BehindSnapshot { start });
+        }
+        let end = log.written_end();
+        if end < known_end || (end == Offset::ZERO && serves_topics) {
+            return Err(MetadataLogError::Shortened {
+                path,
+                end,
+                known_end,
+            });
         }
         let mut opened = MetadataLog {
             log,
@@ -168,6 +210,11 @@ impl MetadataLog {
         let bad_batch = |source| MetadataLogError::Batch { offset: at, source };
         let batch = records_of(bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad_batch)?;
         let header = batch.header().clone();
+        // Also after a clean stop: it is read whole anyway, and everything else hangs on it.
+        let whole = bytes.get(..header.total_bytes()).unwrap_or(bytes);
+        if !crc_matches(whole) {
+            return Err(MetadataLogError::Checksum { offset: at });
+        }
         self.epoch = self.epoch.max(header.partition_leader_epoch);
         if header.is_control() {
             return Ok(header);

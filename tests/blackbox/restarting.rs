@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::FetchRequest;
-use thalweg_protocol::records::batches;
+use thalweg_protocol::records::{BATCH_HEADER_BYTES, batches};
 
 use crate::batch::{CODECS, compressed, plain, read_all, values};
 use crate::broker::{Broker, Options, PATIENCE, serve_command};
@@ -368,4 +368,50 @@ fn bi_38_sigterm_ends_a_start_at_once() {
     broker.start_again();
     let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
     assert_eq!(got, [b"kept"]);
+}
+
+/// RP-59: without its metadata a broker would set every partition aside and call itself healthy.
+#[test]
+fn rp_59_a_metadata_log_that_is_lost_or_damaged_stops_the_start() {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("precious", 1, &[]);
+    client.append(&topic, 0, plain(&["kept"]));
+    broker.stop();
+    let folder = broker.data().join("__cluster_metadata-0");
+    let file = folder.join("00000000000000000000.log");
+    let whole = fs::read(&file).expect("a log");
+    let mut flipped = whole.clone();
+    flipped[BATCH_HEADER_BYTES + 4] ^= 1;
+    for (content, says) in [
+        // First, because only now the last stop was a clean one.
+        (Some(&flipped[..]), "damaged at offset 0"),
+        (Some(&whole[..0]), "ends at offset 0"),
+        (None, "ends at offset 0"),
+    ] {
+        match content {
+            Some(bytes) => fs::write(&file, bytes).expect("written"),
+            None => fs::remove_file(&file).expect("removed"),
+        }
+        refused_to_start(&broker, says);
+    }
+    fs::remove_dir_all(&folder).expect("removed");
+    refused_to_start(&broker, "is missing");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(&file, &whole).expect("written");
+    broker.start_again();
+    let mut client = broker.connect();
+    let got = values(&read_all(&mut client, &topic, 0, 0));
+    assert_eq!(got, [b"kept"]);
+}
+
+/// The next life of `broker` ends with an error that contains `says`, and leaves the topic in place.
+fn refused_to_start(broker: &Broker, says: &str) {
+    let output = serve_command(&broker.data(), &Options::default())
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(says), "{says}: {text}");
+    assert!(broker.data().join("precious-0").exists(), "{text}");
 }

@@ -109,8 +109,7 @@ impl Assembly {
         start: Start,
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
     ) -> anyhow::Result<Opened> {
-        let (log, records) =
-            MetadataLog::open(dir.path(), dir.opening(&MetadataLog::partition())).await?;
+        let (log, records) = MetadataLog::open(&dir).await?;
         let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
         let control = ControlHandle::new(requests, Arc::clone(&self.loggers));
         let mut shards = Shards::start(
