@@ -75,7 +75,7 @@ pub enum MetadataLogError {
     /// There are partitions, and no metadata that knows them.
     #[error(
         "{} is missing, and there are partitions beside it: restore it from a backup (to begin anew, \
-         take an empty data directory). Nothing was changed", path.display()
+         take an empty data directory). No partition was changed", path.display()
     )]
     Missing {
         /// Its directory.
@@ -84,7 +84,7 @@ pub enum MetadataLogError {
     /// Committed records are not there any more (RP-59).
     #[error(
         "{} ends at offset {end}, and its records up to offset {known_end} were on the disk: restore it \
-         from a backup (to begin anew, take an empty data directory). Nothing was changed", path.display()
+         from a backup (to begin anew, take an empty data directory). No partition was changed", path.display()
     )]
     Shortened {
         /// Its directory.
