@@ -118,7 +118,7 @@ fn describe(group: &Group) -> DescribedGroup {
     };
     let one = |member: &Member| DescribedGroupMember {
         member_id: member.id.to_string(),
-        group_instance_id: None,
+        group_instance_id: member.instance.as_deref().map(str::to_owned),
         client_id: member.client_id.to_string(),
         client_host: member.client_host.to_string(),
         member_metadata: protocol.map(|p| member.metadata(p)).unwrap_or_default(),

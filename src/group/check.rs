@@ -1,5 +1,6 @@
 //! What must be true of a coordinator between two events. Tests call it after each.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::coordinator::Coordinator;
@@ -73,6 +74,12 @@ fn check_counts(group: &Group) {
     assert_eq!(joining.count(), group.joining, "{id}: joining");
     let unsynced = members().filter(|m| !m.synced).count();
     assert_eq!(unsynced, group.unsynced, "{id}: unsynced");
+    let of_instances = members().filter_map(|m| m.instance.as_ref().map(|i| (i, &m.id)));
+    assert_eq!(
+        of_instances.collect::<HashMap<_, _>>(),
+        group.instances.iter().collect(),
+        "{id}: instances"
+    );
     let bytes: usize = members().map(Member::bytes).sum();
     assert_eq!(bytes, group.member_bytes, "{id}: bytes of members");
     for (protocol, count) in &group.supporters {

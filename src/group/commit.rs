@@ -49,7 +49,8 @@ impl Group {
         has_room: bool,
     ) -> Option<OffsetCommitResponse> {
         let generation = request.generation_id_or_member_epoch;
-        if let Err(code) = self.check_commit(&request.member_id, generation) {
+        let instance = request.group_instance_id.as_deref();
+        if let Err(code) = self.check_commit(&request.member_id, instance, generation) {
             return Some(refused_commit(request, code));
         }
         self.touch(turn.now.ms, &request.member_id);

@@ -119,9 +119,7 @@ impl Coordinator {
             Ask::Join(request) => self.join(now, caller, &request, token, out),
             Ask::Sync(request) => self.sync(now, &request, token, out),
             Ask::Heartbeat(request) => {
-                let answered = match check_dynamic(request.group_instance_id.as_deref())
-                    .and_then(|()| check_id(&request.group_id))
-                {
+                let answered = match check_id(&request.group_id) {
                     Ok(()) => match self.groups.get_mut(request.group_id.as_str()) {
                         Some(group) => group.heartbeat(now.ms, &request),
                         None => Err(ErrorCode::UnknownMemberId),
@@ -170,6 +168,7 @@ impl Coordinator {
                 }
                 Then::DeleteOffsets(token, answer) => turn.answer(token, answer),
                 Then::Assign { generation, shares } => group.on_assigned(turn, generation, shares),
+                Then::Replace(made) => group.on_replaced(turn, made),
                 Then::Delete(token, answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     group.is_recorded = false;
@@ -213,6 +212,7 @@ impl Coordinator {
                     turn.answer(token, answer);
                 }
                 Then::Assign { generation, .. } => group.on_assign_failed(turn, generation, code),
+                Then::Replace(failed) => group.on_replace_failed(turn, failed, code),
                 Then::Delete(token, mut answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     answer.error_code = code.code();
@@ -272,9 +272,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) -> Option<Answer> {
         let refuse = |code| Some(refused_join(code, &request.member_id).into());
-        if let Err(code) = check_dynamic(request.group_instance_id.as_deref())
-            .and_then(|()| check_id(&request.group_id))
-        {
+        if let Err(code) = check_id(&request.group_id) {
             return refuse(code);
         }
         let allowed = &self.settings.session_timeout_ms;
@@ -287,7 +285,7 @@ impl Coordinator {
             None if !self.has_room_for_group() => return refuse(ErrorCode::GroupMaxSizeReached),
             Some(group)
                 if self.tally.bytes >= self.settings.bytes_max
-                    && !group.members.contains_key(request.member_id.as_str()) =>
+                    && group.known(request).is_none() =>
             {
                 return refuse(ErrorCode::GroupMaxSizeReached);
             }
@@ -313,9 +311,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) -> Option<Answer> {
         let mut outcome = Err(ErrorCode::UnknownMemberId);
-        match check_dynamic(request.group_instance_id.as_deref())
-            .and_then(|()| check_id(&request.group_id))
-        {
+        match check_id(&request.group_id) {
             Ok(()) => self.with_turn(&request.group_id, now, out, |group, turn| {
                 outcome = group.sync(turn, request, token);
             }),
@@ -350,9 +346,6 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) -> Option<Answer> {
         let refuse = |code| Some(refused_commit(request, code).into());
-        if let Err(code) = check_dynamic(request.group_instance_id.as_deref()) {
-            return refuse(code);
-        }
         let id: Rc<str> = request.group_id.as_str().into();
         if !self.groups.contains_key(&id) {
             if request.generation_id_or_member_epoch >= 0 {
@@ -416,14 +409,6 @@ impl Coordinator {
 
     pub(crate) fn has_room_for_group(&self) -> bool {
         self.groups.len() < self.settings.groups_max && self.tally.bytes < self.settings.bytes_max
-    }
-}
-
-/// A member with an instance id is a static one (KIP-345), which this release does not have.
-fn check_dynamic(instance: Option<&str>) -> Result<(), ErrorCode> {
-    match instance {
-        None => Ok(()),
-        Some(_) => Err(ErrorCode::UnsupportedVersion),
     }
 }
 

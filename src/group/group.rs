@@ -78,6 +78,8 @@ pub(crate) struct Group {
     pub(crate) protocol: Option<String>,
     pub(crate) leader: Option<Rc<str>>,
     pub(crate) members: BTreeMap<Rc<str>, Member>,
+    /// Id of the static member of each instance.
+    pub(crate) instances: HashMap<Rc<str>, Rc<str>>,
     /// Members that know each protocol.
     pub(crate) supporters: HashMap<Box<str>, usize>,
     /// Ids handed out and not used yet, with their deadlines (KIP-394).
@@ -111,6 +113,7 @@ impl Group {
             protocol: None,
             leader: None,
             members: BTreeMap::new(),
+            instances: HashMap::new(),
             supporters: HashMap::new(),
             pending: BTreeMap::new(),
             joining: 0,
@@ -136,6 +139,7 @@ impl Group {
         self.state_since = TimestampMs(value.current_state_timestamp);
         self.is_recorded = true;
         self.members.clear();
+        self.instances.clear();
         self.supporters.clear();
         self.member_bytes = 0;
         self.state = match value.members.is_empty() {
@@ -187,8 +191,15 @@ impl Group {
 
     /// Adds a member, keeping the counts.
     pub(crate) fn insert(&mut self, member: Member) {
-        // A damaged record may name a member twice.
+        // A damaged record may name a member or an instance twice.
         self.take(&member.id);
+        if let Some(instance) = &member.instance {
+            if let Some(another) = self.instances.get(instance).cloned() {
+                self.take(&another);
+            }
+            let id = Rc::clone(&member.id);
+            self.instances.insert(Rc::clone(instance), id);
+        }
         self.member_bytes += member.bytes();
         self.count_protocols(&member.protocols, 1);
         self.joining += usize::from(matches!(member.waiting, Waiting::Join(_)));
@@ -199,6 +210,9 @@ impl Group {
     /// Takes a member out, keeping the counts.
     pub(crate) fn take(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
+        if let Some(instance) = &member.instance {
+            self.instances.remove(instance);
+        }
         self.member_bytes -= member.bytes();
         self.count_protocols(&member.protocols, -1);
         self.joining -= usize::from(matches!(member.waiting, Waiting::Join(_)));
@@ -266,7 +280,7 @@ impl Group {
         let protocol = self.protocol.as_deref().unwrap_or_default();
         let one = |member: &Member| JoinGroupResponseMember {
             member_id: member.id.to_string(),
-            group_instance_id: None,
+            group_instance_id: member.instance.as_deref().map(str::to_owned),
             metadata: member.metadata(protocol),
         };
         self.members.values().map(one).collect()
@@ -277,7 +291,7 @@ impl Group {
         let protocol = self.protocol.as_deref().unwrap_or_default();
         let members = self.members.values().map(|member| MemberMetadata {
             member_id: member.id.to_string(),
-            group_instance_id: None,
+            group_instance_id: member.instance.as_deref().map(str::to_owned),
             client_id: member.client_id.to_string(),
             client_host: member.client_host.to_string(),
             rebalance_timeout: i32::try_from(member.rebalance_ms).unwrap_or(i32::MAX),
@@ -333,6 +347,7 @@ fn restored(member: MemberMetadata, protocol: &str) -> Member {
     let session_ms = u64::from(member.session_timeout.max(0).unsigned_abs());
     Member {
         id: member.member_id.into(),
+        instance: member.group_instance_id.map(Rc::from),
         client_id: member.client_id.into(),
         client_host: member.client_host.into(),
         session_ms,

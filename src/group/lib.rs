@@ -3,8 +3,7 @@
 //! **Owns** the rules of the classic group protocol (rounds, generations, timeouts, refusals), the
 //! committed offsets, and the records that both leave in the log. **Refuses to know** sockets, logs,
 //! and clocks: requests come decoded, time and random ids as arguments. Of topics it asks only which
-//! id a name has now ([`Topics`]). Members with a `group.instance.id` are refused until static
-//! membership exists.
+//! id a name has now ([`Topics`]).
 //!
 //! # Shape
 //! Decide, write, replay: a request is checked against the state and answered at once, or parked, or
@@ -46,6 +45,7 @@ mod orphans;
 mod rebalance;
 mod record;
 mod settings;
+mod static_members;
 mod subscription;
 mod tally;
 mod timers;

@@ -26,10 +26,12 @@ pub(crate) enum Waiting {
     Sync(Token),
 }
 
-/// A dynamic member of the classic protocol.
+/// A member of the classic protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) id: Rc<str>,
+    /// `group.instance.id` of a static member (KIP-345).
+    pub(crate) instance: Option<Rc<str>>,
     pub(crate) client_id: Box<str>,
     pub(crate) client_host: Box<str>,
     pub(crate) session_ms: u64,
@@ -54,6 +56,7 @@ impl Member {
     pub(crate) fn new(id: Rc<str>, caller: &Caller, request: &JoinGroupRequest) -> Member {
         Member {
             id,
+            instance: request.group_instance_id.as_deref().map(Rc::from),
             client_id: kept(&caller.client_id).into(),
             client_host: caller.client_host.as_str().into(),
             session_ms: session_ms(request),
@@ -99,6 +102,7 @@ impl Member {
             .sum();
         MEMBER_BYTES
             + self.id.len()
+            + self.instance.as_deref().map_or(0, str::len)
             + self.client_id.len()
             + self.client_host.len()
             + protocols
@@ -112,7 +116,8 @@ pub(crate) fn bytes_asked(request: &JoinGroupRequest) -> usize {
     let texts: usize = protocols
         .map(|p| PROTOCOL_BYTES + p.name.len() + p.metadata.len())
         .sum();
-    MEMBER_BYTES + 2 * MEMBER_CLIENT_ID_BYTES_MAX + texts
+    let instance = request.group_instance_id.as_deref().map_or(0, str::len);
+    MEMBER_BYTES + 2 * MEMBER_CLIENT_ID_BYTES_MAX + instance + texts
 }
 
 /// A client's id as far as it is kept.

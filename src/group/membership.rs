@@ -48,20 +48,30 @@ impl Group {
         if !self.supports(&request.protocol_type, &request.protocols) {
             return refuse(ErrorCode::InconsistentGroupProtocol);
         }
-        if request.member_id.is_empty() {
-            let id = member_id(caller, random);
+        if let (Some(instance), "") = (&request.group_instance_id, request.member_id.as_str()) {
+            let id = member_id(instance, random);
+            match self.instances.contains_key(instance.as_str()) {
+                true => self.replace(turn, caller, request, token, id),
+                false => self.add(turn, caller, request, token, id),
+            }
+        } else if request.member_id.is_empty() {
+            let id = member_id(&caller.client_id, random);
             if caller.version >= VERSION_MEMBER_ID_REQUIRED {
                 self.hand_out(turn, &id, request);
                 return Some(refused_join(ErrorCode::MemberIdRequired, &id));
             }
             self.add(turn, caller, request, token, id);
-        } else if self.forget_pending(turn, &request.member_id) {
+        } else if request.group_instance_id.is_none()
+            && self.forget_pending(turn, &request.member_id)
+        {
             let id = request.member_id.as_str().into();
             self.add(turn, caller, request, token, id);
-        } else if self.members.contains_key(request.member_id.as_str()) {
-            self.rejoin(turn, caller, request, token);
         } else {
-            return refuse(ErrorCode::UnknownMemberId);
+            let instance = request.group_instance_id.as_deref();
+            if let Err(code) = self.check_identity(&request.member_id, instance) {
+                return refuse(code);
+            }
+            self.rejoin(turn, caller, request, token);
         }
         None
     }
@@ -69,7 +79,7 @@ impl Group {
     /// Bounds on members, on ids handed out and on what they bring.
     fn has_room(&self, turn: &Turn<'_>, request: &JoinGroupRequest) -> bool {
         let size_max = turn.settings.group_size_max;
-        let known = self.members.get(request.member_id.as_str());
+        let known = self.known(request);
         let has_place = match self.state {
             State::Empty | State::Dead => true,
             State::PreparingRebalance => {
@@ -82,7 +92,7 @@ impl Group {
         };
         let others = self.member_bytes - known.map_or(0, Member::bytes);
         let has_bytes = others + bytes_asked(request) <= turn.settings.group_bytes_max;
-        let needs_id = request.member_id.is_empty();
+        let needs_id = request.member_id.is_empty() && request.group_instance_id.is_none();
         has_place
             && has_bytes
             && (!needs_id || self.pending.len() < turn.settings.pending_members_max)
@@ -193,13 +203,16 @@ impl Group {
     }
 
     /// Whether a request speaks for a member of this generation.
-    fn check_member(&self, id: &str, generation: i32) -> Result<(), ErrorCode> {
+    fn check_member(
+        &self,
+        id: &str,
+        instance: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
         if self.state == State::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
-        if !self.members.contains_key(id) {
-            return Err(ErrorCode::UnknownMemberId);
-        }
+        self.check_identity(id, instance)?;
         match generation == self.generation {
             true => Ok(()),
             false => Err(ErrorCode::IllegalGeneration),
@@ -208,17 +221,22 @@ impl Group {
 
     /// Whether a commit may move offsets (RP-108): a member of the generation, or nobody's client
     /// while there is no member.
-    pub(crate) fn check_commit(&self, id: &str, generation: i32) -> Result<(), ErrorCode> {
+    pub(crate) fn check_commit(
+        &self,
+        id: &str,
+        instance: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
         if self.state == State::Dead {
             return Err(ErrorCode::CoordinatorNotAvailable);
         }
         if generation < 0 && self.state == State::Empty {
             return Ok(());
         }
-        if generation < 0 && id.is_empty() {
+        if generation < 0 && id.is_empty() && instance.is_none() {
             return Err(ErrorCode::UnknownMemberId);
         }
-        self.check_member(id, generation)?;
+        self.check_member(id, instance, generation)?;
         match self.state {
             State::CompletingRebalance => Err(ErrorCode::RebalanceInProgress),
             State::Empty | State::PreparingRebalance | State::Stable | State::Dead => Ok(()),
@@ -234,7 +252,8 @@ impl Group {
         now: u64,
         request: &HeartbeatRequest,
     ) -> Result<HeartbeatResponse, ErrorCode> {
-        self.check_member(&request.member_id, request.generation_id)?;
+        let instance = request.group_instance_id.as_deref();
+        self.check_member(&request.member_id, instance, request.generation_id)?;
         self.touch(now, &request.member_id);
         match self.state {
             State::PreparingRebalance => Err(ErrorCode::RebalanceInProgress),
@@ -254,7 +273,8 @@ impl Group {
         token: Token,
     ) -> Result<(), ErrorCode> {
         let id = request.member_id.as_str();
-        self.check_member(id, request.generation_id)?;
+        let instance = request.group_instance_id.as_deref();
+        self.check_member(id, instance, request.generation_id)?;
         let differs = |asked: &Option<String>, ours: &Option<String>| {
             asked.is_some() && ours.is_some() && asked != ours
         };
@@ -323,17 +343,6 @@ impl Group {
         }
     }
 
-    fn leave_one(&mut self, turn: &mut Turn<'_>, member: &MemberIdentity) -> ErrorCode {
-        if member.group_instance_id.is_some() {
-            return ErrorCode::UnsupportedVersion;
-        }
-        let id = member.member_id.as_str();
-        if self.forget_pending(turn, id) || self.remove(turn, id, ErrorCode::UnknownMemberId) {
-            return ErrorCode::None;
-        }
-        ErrorCode::UnknownMemberId
-    }
-
     /// An id that was handed out is not valid any more.
     pub(crate) fn forget_pending(&mut self, turn: &mut Turn<'_>, id: &str) -> bool {
         let Some((id, due)) = self.pending.remove_entry(id) else {
@@ -369,10 +378,10 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, waiting: Waiting, code: ErrorCode) {
     }
 }
 
-/// Kafka's form: the client's id and a random UUID.
-fn member_id(caller: &Caller, random: [u8; 16]) -> Rc<str> {
+/// Kafka's form: the id of the client or the instance, and a random UUID.
+fn member_id(prefix: &str, random: [u8; 16]) -> Rc<str> {
     let uuid = Uuid::from_random(random);
-    format!("{}-{}", kept(&caller.client_id), hyphenated(uuid)).into()
+    format!("{}-{}", kept(prefix), hyphenated(uuid)).into()
 }
 
 fn hyphenated(uuid: Uuid) -> String {

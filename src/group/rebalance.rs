@@ -103,7 +103,8 @@ impl Group {
         self.complete_join(turn);
     }
 
-    /// Who has not joined is out; the others are the next generation.
+    /// Who has not joined is out, but for static members, who have until their sessions end; the
+    /// others are the next generation.
     fn complete_join(&mut self, turn: &mut Turn<'_>) {
         self.clear_join_due(turn);
         self.initial = None;
@@ -111,19 +112,22 @@ impl Group {
             .members
             .values()
             .filter(|member| !matches!(member.waiting, Waiting::Join(_)))
+            .filter(|member| member.instance.is_none())
             .map(|member| Rc::clone(&member.id))
             .collect();
         for id in absent {
             self.remove(turn, &id, ErrorCode::UnknownMemberId);
+        }
+        if !self.members.is_empty() && !self.elect_joined_leader() {
+            // All are static and away: they come again, or their sessions end.
+            self.set_join_due(turn, turn.now.ms + self.rebalance_ms().max(1));
+            return;
         }
         self.generation = self.generation.checked_add(1).unwrap_or(1);
         turn.happened.rebalances += 1;
         if self.members.is_empty() {
             self.become_empty(turn);
             return;
-        }
-        if !self.has_leader() {
-            self.leader = self.members.keys().next().cloned();
         }
         self.protocol = self.select_protocol();
         self.transition(State::CompletingRebalance, turn.now.wall);

@@ -13,6 +13,7 @@ use crate::ask::{Answer, Effect, Now, Token, WriteId};
 use crate::orphans::Topics;
 use crate::record::Record;
 use crate::settings::Settings;
+use crate::static_members::Replacement;
 use crate::tally::Happened;
 use crate::timers::Timers;
 
@@ -28,6 +29,8 @@ pub(crate) enum Then {
         generation: i32,
         shares: HashMap<Rc<str>, Bytes>,
     },
+    /// A static member has a new id.
+    Replace(Replacement),
     /// The group is gone.
     Delete(Token, DeletableGroupResult),
     /// The group is gone because its time was over. It was without members since then.

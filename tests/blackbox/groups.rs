@@ -407,13 +407,52 @@ fn leaves(client: &mut Connection, group: &str, member_id: String, version: i16)
 }
 
 #[test]
-fn static_members_are_refused_until_they_exist() {
-    let broker = Broker::start_with(options());
+fn rp_111_a_static_member_comes_again_over_a_restart_of_the_broker() {
+    let mut broker = Broker::start_with(options());
     let mut client = with_coordinators(&broker);
     let mut request = join_request("g", "");
     request.group_instance_id = Some("one".to_owned());
-    let answer = client.call(&request, 9);
-    assert_eq!(error(answer.error_code), ErrorCode::UnsupportedVersion);
+    let first = client.call(&request, 9);
+    assert_eq!(error(first.error_code), ErrorCode::None);
+    assert!(first.member_id.starts_with("one-"), "{}", first.member_id);
+    let mut sync = sync_request("g", &first.member_id);
+    sync.group_instance_id = Some("one".to_owned());
+    assert_eq!(client.call(&sync, 5).error_code, 0);
+    broker.kill();
+    broker.start_again();
+    let mut client = with_coordinators(&broker);
+    let again = eventually("the coordinator has loaded", || {
+        let answer = client.call(&request, 9);
+        let is_loading = error(answer.error_code) == ErrorCode::CoordinatorLoadInProgress;
+        (!is_loading).then_some(answer)
+    });
+    assert_eq!(error(again.error_code), ErrorCode::None);
+    assert_eq!(again.generation_id, first.generation_id, "no rebalance");
+    assert!(again.skip_assignment, "KIP-814");
+    sync.member_id.clone_from(&again.member_id);
+    sync.assignments.clear();
+    assert_eq!(client.call(&sync, 5).assignment, &b"share"[..]);
+    let mut heartbeat = HeartbeatRequest {
+        group_id: "g".to_owned(),
+        generation_id: again.generation_id,
+        member_id: first.member_id,
+        group_instance_id: Some("one".to_owned()),
+    };
+    let fenced = client.call(&heartbeat, 4);
+    assert_eq!(error(fenced.error_code), ErrorCode::FencedInstanceId);
+    heartbeat.member_id = again.member_id;
+    assert_eq!(client.call(&heartbeat, 3).error_code, 0);
+    // An operator knows the instance only.
+    let leave = LeaveGroupRequest {
+        group_id: "g".to_owned(),
+        members: vec![MemberIdentity {
+            group_instance_id: Some("one".to_owned()),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let left = client.call(&leave, 5);
+    assert_eq!((left.error_code, left.members[0].error_code), (0, 0));
 }
 
 #[test]

@@ -28,10 +28,15 @@ const STEPS: usize = 400;
 const CLIENTS: usize = 5;
 const PARTITIONS: i32 = 3;
 
+/// Clients from this one on are static members.
+const FIRST_STATIC: usize = 3;
+
 /// What one client believes.
 #[derive(Clone, Default)]
 struct Client {
     member: String,
+    /// `group.instance.id` of a static member.
+    instance: Option<String>,
     generation: i32,
     /// Members to share out among, when it leads.
     led: Vec<String>,
@@ -56,9 +61,9 @@ struct Model {
     committed: BTreeMap<i32, i64>,
     /// Highest generation that a member was told.
     generation: i32,
-    /// Leader of each generation.
+    /// Client that leads each generation.
     leaders: BTreeMap<i32, String>,
-    /// Share that the leader gave, by generation and member.
+    /// Share that the leader gave, by generation and client.
     shares: BTreeMap<(i32, String), Bytes>,
     next_offset: i64,
 }
@@ -86,7 +91,7 @@ fn sequence(seed: u64) {
         dice: Dice::of(seed),
         world: World::new(settings),
         asked: Vec::new(),
-        clients: vec![Client::default(); CLIENTS],
+        clients: (0..CLIENTS).map(client).collect(),
         model: Model::default(),
     };
     for _ in 0..STEPS {
@@ -103,6 +108,13 @@ fn sequence(seed: u64) {
     }
     assert!(run.world.open.is_empty(), "somebody waits for ever");
     run.check_replay();
+}
+
+fn client(nth: usize) -> Client {
+    Client {
+        instance: (nth >= FIRST_STATIC).then(|| format!("i{nth}")),
+        ..Client::default()
+    }
 }
 
 impl Run {
@@ -128,6 +140,11 @@ impl Run {
                 for client in &mut self.clients {
                     client.is_waiting = false;
                 }
+            }
+            91 if client >= FIRST_STATIC && !self.clients[client].is_waiting => {
+                // Its process starts again and knows nothing but its instance.
+                self.clients[client].member.clear();
+                self.join(client);
             }
             90 if self.dice.below(2) == 0 => {
                 self.replace_topic();
@@ -177,6 +194,7 @@ impl Run {
             session_timeout_ms: 10_000,
             rebalance_timeout_ms: 30_000,
             member_id: self.clients[client].member.clone(),
+            group_instance_id: self.clients[client].instance.clone(),
             protocol_type: "consumer".to_owned(),
             protocols: protocols.collect(),
             ..Default::default()
@@ -202,6 +220,7 @@ impl Run {
             group_id: "g".to_owned(),
             generation_id: known.generation,
             member_id: known.member.clone(),
+            group_instance_id: known.instance.clone(),
             assignments: assignments.clone(),
             ..Default::default()
         };
@@ -211,7 +230,7 @@ impl Run {
         // The first distribution of a generation that is written is the one that counts.
         if self.world.written.len() > writes {
             for given in assignments {
-                let key = (known.generation, given.member_id);
+                let key = (known.generation, who(&given.member_id));
                 self.model.shares.insert(key, given.assignment);
             }
         }
@@ -223,7 +242,7 @@ impl Run {
             group_id: "g".to_owned(),
             generation_id: known.generation,
             member_id: known.member,
-            ..Default::default()
+            group_instance_id: known.instance,
         };
         self.ask(client, Ask::Heartbeat(request), Asked::Other);
     }
@@ -233,6 +252,7 @@ impl Run {
             group_id: "g".to_owned(),
             members: vec![MemberIdentity {
                 member_id: self.clients[client].member.clone(),
+                group_instance_id: self.clients[client].instance.clone(),
                 ..Default::default()
             }],
             ..Default::default()
@@ -324,7 +344,7 @@ impl Run {
                 known.member.clone_from(&answer.member_id);
                 return;
             }
-            ErrorCode::UnknownMemberId => {
+            ErrorCode::UnknownMemberId | ErrorCode::FencedInstanceId => {
                 known.member.clear();
                 return;
             }
@@ -340,8 +360,8 @@ impl Run {
         let leader = model
             .leaders
             .entry(answer.generation_id)
-            .or_insert_with(|| answer.leader.clone());
-        assert_eq!(*leader, answer.leader, "one leader per generation");
+            .or_insert_with(|| who(&answer.leader));
+        assert_eq!(*leader, who(&answer.leader), "one leader per generation");
         let leads = answer.leader == answer.member_id;
         assert_eq!(
             leads,
@@ -355,11 +375,14 @@ impl Run {
     fn synced(&mut self, client: usize, answer: &SyncGroupResponse) {
         let known = &mut self.clients[client];
         known.is_waiting = false;
-        if answer.error_code == ErrorCode::UnknownMemberId.code() {
+        if [ErrorCode::UnknownMemberId, ErrorCode::FencedInstanceId]
+            .map(ErrorCode::code)
+            .contains(&answer.error_code)
+        {
             known.member.clear();
         }
         if answer.error_code == 0 {
-            let key = (known.generation, known.member.clone());
+            let key = (known.generation, who(&known.member));
             let share = self.model.shares.get(&key).cloned().unwrap_or_default();
             assert_eq!(answer.assignment, share, "the leader's word");
         }
@@ -371,6 +394,12 @@ impl Run {
         self.world.restart();
         assert_eq!(fetched(&mut self.world), before);
     }
+}
+
+/// The client of a member id, which a static member changes within a generation.
+fn who(member: &str) -> String {
+    let name = member.split('-').next();
+    name.unwrap_or_default().to_owned()
 }
 
 /// All committed offsets.

@@ -16,6 +16,8 @@ scenarios! {
     rp_108_commits_are_checked,
     rp_109_zombies_move_nothing,
     rp_110_joining_and_its_refusals,
+    rp_111_static_members_come_again,
+    rp_111_a_static_leader_and_a_write_that_fails,
     rp_114_only_committed_offsets_are_seen,
     rp_116_offsets_end_when_their_time_is_over,
     rp_119_a_clock_that_jumps_expires_nothing,

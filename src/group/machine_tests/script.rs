@@ -105,6 +105,13 @@ impl Script {
             }
             "clock" => self.world.skew = first(&words).parse().expect("milliseconds"),
             "restart" => self.world.restart(),
+            // Who held the id before goes on under another name.
+            "rename" => {
+                for (old, new) in &words {
+                    let id = self.ids.remove(*old).expect("has an id");
+                    self.ids.insert((*new).to_owned(), id);
+                }
+            }
             "removed" => {
                 self.world.remove_topic(first(&words));
                 self.world.tell_removed(first(&words));
@@ -156,7 +163,8 @@ impl Script {
                 ..Default::default()
             }),
             "commit" => {
-                let request = commit(words, group, member_id, generation_id);
+                let mut request = commit(words, group, member_id, generation_id);
+                request.group_instance_id = instance;
                 Ask::Commit(self.with_topic_ids(request, words))
             }
             "fetch" if words.contains_key("seen") => self.fetch_seen(group, words["seen"]),
@@ -272,8 +280,9 @@ impl Script {
                     .iter()
                     .map(|m| format!("{}:{}", self.name(&m.member_id), text(&m.metadata)))
                     .collect();
+                let skips = if a.skip_assignment { " skips" } else { "" };
                 format!(
-                    "join generation {} {} led by {} {members:?}",
+                    "join generation {} {} led by {} {members:?}{skips}",
                     a.generation_id,
                     a.protocol_name.as_deref().unwrap_or("-"),
                     self.name(&a.leader),
