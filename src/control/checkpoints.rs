@@ -1,5 +1,7 @@
 //! The checkpoint files in the root of the log directory, as this process will leave them.
 
+use std::collections::BTreeSet;
+
 use thalweg_storage::{Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets};
 use thalweg_types::Offset;
 
@@ -17,6 +19,7 @@ pub struct Checkpoints {
     recovery_points: PartitionOffsets,
     log_starts: PartitionOffsets,
     high_watermarks: PartitionOffsets,
+    found_damaged: PartitionOffsets,
 }
 
 impl Checkpoints {
@@ -27,6 +30,7 @@ impl Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
             log_starts: dir.loaded(Checkpoint::LogStart).clone(),
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
+            found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
             dir,
         }
     }
@@ -52,10 +56,56 @@ impl Checkpoints {
             map.retain(|name, _| keep(name));
             changed |= map.len() < before;
         }
-        match changed {
-            true => self.write().await,
+        if changed {
+            self.write().await?;
+        }
+        let before = self.found_damaged.len();
+        self.found_damaged.retain(|name, _| keep(name));
+        match self.found_damaged.len() < before {
+            true => self.write_damaged().await,
             false => Ok(()),
         }
+    }
+
+    /// Makes durable which partitions are damaged although a clean stop had left them whole, so that
+    /// the next start does not take what is left of them for the end that a crash tore. To be called
+    /// when all are opened and before any is written to.
+    ///
+    /// # Errors
+    /// See [`LogError`].
+    pub async fn record_damaged(
+        &mut self,
+        damaged: &BTreeSet<PartitionName>,
+    ) -> Result<(), LogError> {
+        let known = |name: &PartitionName| {
+            let end = self.found_damaged.get(name);
+            let end = end.or(self.recovery_points.get(name)).copied();
+            (name.clone(), end.unwrap_or_default())
+        };
+        let damaged: PartitionOffsets = damaged.iter().map(known).collect();
+        if damaged == self.found_damaged {
+            return Ok(());
+        }
+        self.found_damaged = damaged;
+        self.write_damaged().await
+    }
+
+    async fn write_damaged(&self) -> Result<(), LogError> {
+        let checkpoint = Checkpoint::FoundDamaged;
+        if !self.found_damaged.is_empty() {
+            let written = self
+                .dir
+                .write_checkpoint(checkpoint, &self.found_damaged)
+                .await;
+            match written {
+                // Without it the next start is as careful as after any crash.
+                Err(error) if error.may_pass() => {
+                    tracing::warn!(%error, "no room to write down which partitions are damaged");
+                }
+                other => return other,
+            }
+        }
+        self.dir.remove_checkpoint(checkpoint).await
     }
 
     /// Makes durable that these logs begin there. An entry never falls back.
@@ -84,7 +134,9 @@ impl Checkpoints {
         metadata: (PartitionName, Offset),
         stopped: Vec<StoppedPartition>,
     ) -> Result<CleanMark, LogError> {
-        let mut closed = std::collections::BTreeSet::from([metadata.0.clone()]);
+        let mut closed = BTreeSet::from([metadata.0.clone()]);
+        // Nothing was written to them since the last clean stop.
+        closed.extend(self.found_damaged.keys().cloned());
         self.recovery_points.insert(metadata.0, metadata.1);
         for partition in stopped {
             let name = partition.name;

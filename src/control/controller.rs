@@ -4,18 +4,20 @@ mod admin;
 mod topics;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
 use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
 use thalweg_metadata::{
-    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
+    ApplyError, Broker, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
+    Resource,
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::{mailbox, oneshot, process, time};
-use thalweg_storage::{LogDir, LogError, PartitionName, Recovery};
+use thalweg_storage::{LogDir, LogError, MetaProperties, PartitionName, Recovery};
 use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
-use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicPartition, Uuid};
+use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoints::Checkpoints;
 use crate::facts::Facts;
@@ -74,6 +76,18 @@ pub enum StartError {
     /// The log directory.
     #[error(transparent)]
     Directory(#[from] LogError),
+    /// `meta.properties` names another directory than the metadata log beside it (ST-28).
+    #[error(
+        "{}: directory.id is {}, and the metadata log beside it was written in directory {wanted}: one of          them is damaged or from elsewhere. Put the file right, or restore the directory from a backup.          Nothing was changed", file.display(), found.map_or_else(|| "missing".to_owned(), |id| id.to_string())
+    )]
+    OtherDirectory {
+        /// The file.
+        file: PathBuf,
+        /// What it says.
+        found: Option<Uuid>,
+        /// What the metadata says.
+        wanted: Uuid,
+    },
     /// A shard could not take its partitions.
     #[error("shard {0} ended while it opened its partitions")]
     ShardGone(usize),
@@ -134,24 +148,15 @@ impl Controller {
         let local = config.node_id();
 
         let (mut image, _) = Image::default().apply(&records)?;
+        check_directory(checkpoints.dir(), image.broker(local))?;
         log.begin_epoch(local, now).await?;
         let mut first = Vec::new();
         if records.is_empty() {
             first.extend(initial_records());
         }
-        first.push(image.register_broker(&Registration {
-            id: local,
-            incarnation: Uuid::from_random(random()),
-            endpoints: vec![BrokerEndpoint {
-                name: config.client_listener().name,
-                host: setup.endpoint.host.clone(),
-                port: setup.endpoint.port,
-                security_protocol: PLAINTEXT,
-            }],
-            features: Vec::new(),
-            rack: config.broker_rack().map(str::to_owned),
-            log_dirs: meta.directory_id.into_iter().collect(),
-        }));
+        let incarnation = Uuid::from_random(random());
+        let registration = registration(&config, &setup.endpoint, incarnation, &meta);
+        first.push(image.register_broker(&registration));
         first.extend(image.elect_for_leaderless(local));
         if start == Start::AfterCrash {
             first.extend(image.raise_leader_epochs(local));
@@ -159,7 +164,8 @@ impl Controller {
         log.append(&first, now).await?;
         image = image.apply(&first)?.0;
 
-        set_strays_aside(checkpoints.dir(), &image).await?;
+        let former = former_topics(&records, &image);
+        set_strays_aside(checkpoints.dir(), &image, &former).await?;
         let metadata = MetadataLog::partition();
         checkpoints
             .retain(|name| *name == metadata || is_known(&image, name))
@@ -175,7 +181,7 @@ impl Controller {
             broker_id: local,
             endpoint: setup.endpoint,
         });
-        let controller = Controller {
+        let mut controller = Controller {
             log,
             view,
             checkpoints,
@@ -187,12 +193,15 @@ impl Controller {
             partitions_max: partitions_max(),
             loggers: setup.loggers,
         };
-        controller.open_all().await?;
+        let damaged = controller.open_all().await?;
+        controller.checkpoints.record_damaged(&damaged).await?;
         controller.facts.set_counts(&controller.view.image);
         Ok(controller)
     }
 
-    async fn open_all(&self) -> Result<(), StartError> {
+    /// Lets every shard open its partitions. Returns those that are damaged although a clean stop had
+    /// left them whole.
+    async fn open_all(&self) -> Result<BTreeSet<PartitionName>, StartError> {
         let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
         for topic in self.view.image.topics() {
             for (index, partition) in &topic.partitions {
@@ -230,12 +239,14 @@ impl Controller {
                 .map_err(|_| StartError::ShardGone(shard))?;
             opening.push(opened);
         }
+        let mut damaged = BTreeSet::new();
         for (shard, opened) in opening.into_iter().enumerate() {
-            for line in opened.await.ok_or(StartError::ShardGone(shard))? {
-                tracing::error!(shard, "{line}");
+            for failure in opened.await.ok_or(StartError::ShardGone(shard))? {
+                tracing::error!(shard, "{}", failure.line);
+                damaged.extend(failure.damaged);
             }
         }
-        Ok(())
+        Ok(damaged)
     }
 
     /// Serves requests until it is told to stop, then closes the metadata log.
@@ -369,8 +380,8 @@ impl Controller {
             }
         }
         for (shard, applied) in applying {
-            for line in applied.await.unwrap_or_default() {
-                tracing::error!(shard, "{line}");
+            for failure in applied.await.unwrap_or_default() {
+                tracing::error!(shard, "{}", failure.line);
             }
         }
         if let Err(error) = self
@@ -399,6 +410,43 @@ impl Controller {
             }
         }
         (by_shard, names)
+    }
+}
+
+/// What this broker says of itself when it starts.
+fn registration(
+    config: &BrokerConfig,
+    endpoint: &Endpoint,
+    incarnation: Uuid,
+    meta: &MetaProperties,
+) -> Registration {
+    Registration {
+        id: config.node_id(),
+        incarnation,
+        endpoints: vec![BrokerEndpoint {
+            name: config.client_listener().name,
+            host: endpoint.host.clone(),
+            port: endpoint.port,
+            security_protocol: PLAINTEXT,
+        }],
+        features: Vec::new(),
+        rack: config.broker_rack().map(str::to_owned),
+        log_dirs: meta.directory_id.into_iter().collect(),
+    }
+}
+
+/// ST-28: the metadata was written in this directory, unless its id or the metadata came from elsewhere.
+fn check_directory(dir: &LogDir, registered: Option<&Broker>) -> Result<(), StartError> {
+    let found = dir.meta().directory_id;
+    let known = registered.map(|broker| &broker.log_dirs[..]);
+    match known.unwrap_or_default() {
+        [] => Ok(()),
+        known if found.is_some_and(|id| known.contains(&id)) => Ok(()),
+        [wanted, ..] => Err(StartError::OtherDirectory {
+            file: dir.meta_file(),
+            found,
+            wanted: *wanted,
+        }),
     }
 }
 
@@ -450,17 +498,37 @@ fn is_known(image: &Image, name: &PartitionName) -> bool {
     })
 }
 
+/// Topics that the metadata once knew and does not any more, with their names.
+fn former_topics(records: &[Record], image: &Image) -> BTreeSet<(TopicId, String)> {
+    let topic = |record: &Record| match record {
+        Record::Topic(topic) => Some((topic.topic_id, topic.name.clone())),
+        _other => None,
+    };
+    let topics = records.iter().filter_map(topic);
+    topics
+        .filter(|(id, _)| image.topic_by_id(*id).is_none())
+        .collect()
+}
+
 /// Directories of partitions that the metadata does not know are kept, but out of the way: a crash
 /// between the record that deletes a topic and the removal of its files leaves them (ST-15).
-async fn set_strays_aside(dir: &LogDir, image: &Image) -> Result<(), LogError> {
+///
+/// Where the metadata has the partition, its directory goes only when it is that of an earlier topic
+/// of the name. Any other id is a damaged `partition.metadata`: the records beside it are not put away
+/// for an empty log. Its owner finds that out and takes the partition offline.
+async fn set_strays_aside(
+    dir: &LogDir,
+    image: &Image,
+    former: &BTreeSet<(TopicId, String)>,
+) -> Result<(), LogError> {
     for found in dir.partitions().await? {
         if found.name == MetadataLog::partition() {
             continue;
         }
-        let known = is_known(image, &found.name)
-            && image
-                .topic(&found.name.topic)
-                .is_some_and(|topic| found.topic_id.is_none_or(|id| id == topic.id));
+        let is_former = found
+            .topic_id
+            .is_some_and(|id| former.contains(&(id, found.name.topic.clone())));
+        let known = is_known(image, &found.name) && !is_former;
         if !known {
             let to = dir.set_aside(&found).await?;
             tracing::warn!(partition = %found.name, to = %to.display(),

@@ -1,7 +1,10 @@
 //! The metadata log: `__cluster_metadata-0`, one fdatasynced log of KRaft records.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+
+use bytes::Bytes;
 
 use thalweg_metadata::{Record, RecordError};
 use thalweg_protocol::Message;
@@ -18,13 +21,18 @@ use thalweg_storage::{
     Unwritten,
 };
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
-use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, Uuid};
+use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, TimestampMs, Uuid};
 
 /// Name of the metadata topic.
 pub(crate) const METADATA_TOPIC: &str = "__cluster_metadata";
 
 /// Its topic id, fixed by Kafka (KIP-500).
 const METADATA_TOPIC_ID: Uuid = Uuid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+
+/// In the directory of the metadata log: the id of its cluster, as text.
+const CLUSTER_FILE: &str = "thalweg-cluster-id";
+/// A larger one is no id.
+const CLUSTER_FILE_BYTES_MAX: usize = 4096;
 
 /// Bytes read at once while replaying.
 const REPLAY_READ_BYTES: u32 = 1024 * 1024;
@@ -94,6 +102,20 @@ pub enum MetadataLogError {
         /// What the recovery point checkpoint says.
         known_end: Offset,
     },
+    /// `meta.properties` names another cluster than the one that the metadata log was written in (ST-28).
+    #[error(
+        "cluster.id of {} is {found}, and the metadata log beside it is of cluster {wanted} ({}): one of          them is damaged or from elsewhere. Put the file right, or restore the directory from a backup.          Nothing was changed", meta.display(), file.display()
+    )]
+    OtherCluster {
+        /// `meta.properties`.
+        meta: PathBuf,
+        /// What it says.
+        found: ClusterId,
+        /// Where the metadata log keeps its own.
+        file: PathBuf,
+        /// What that says.
+        wanted: ClusterId,
+    },
     /// A batch that is not what was written.
     #[error("the metadata log is damaged at offset {offset}: the checksum does not match")]
     Checksum {
@@ -112,6 +134,38 @@ pub enum MetadataLogError {
 pub struct MetadataLog {
     log: Log,
     epoch: LeaderEpoch,
+}
+
+/// The cluster id is in `meta.properties` alone, where one flipped bit makes another cluster of it: it is
+/// kept beside the metadata log too, and both must agree.
+async fn check_cluster(dir: &LogDir, metadata_dir: &Path) -> Result<(), MetadataLogError> {
+    let file = metadata_dir.join(CLUSTER_FILE);
+    let io = |source| MetadataLogError::Io {
+        offset: Offset::ZERO,
+        source,
+    };
+    let found = &dir.meta().cluster_id;
+    let kept = match fs::read_file(&file, CLUSTER_FILE_BYTES_MAX).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let written = fs::write_file_atomically(&file, Bytes::from(found.0.clone())).await;
+            return match written {
+                // The next start does it.
+                Err(error) if thalweg_storage::may_pass(&error) => Ok(()),
+                other => other.map_err(io),
+            };
+        }
+        other => other.map_err(io)?,
+    };
+    let wanted = ClusterId(String::from_utf8_lossy(&kept).trim().to_owned());
+    match wanted == *found {
+        true => Ok(()),
+        false => Err(MetadataLogError::OtherCluster {
+            meta: dir.meta_file(),
+            found: found.clone(),
+            file,
+            wanted,
+        }),
+    }
 }
 
 impl MetadataLog {
@@ -139,6 +193,8 @@ impl MetadataLog {
         let known_end = known_end.unwrap_or(Offset::ZERO);
         let opening = Opening {
             unwritten: Unwritten::LastBatch,
+            // Told below, in the words of this log.
+            known_end: None,
             ..dir.opening(&name)
         };
         let path = dir.path().join(name.to_string());
@@ -175,6 +231,7 @@ impl MetadataLog {
             epoch: LeaderEpoch(0),
         };
         let records = opened.replay().await?;
+        check_cluster(dir, &path).await?;
         opened.epoch = LeaderEpoch(opened.epoch.0 + 1);
         Ok((opened, records))
     }

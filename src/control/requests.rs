@@ -151,6 +151,15 @@ pub struct PartitionToOpen {
     pub opening: Opening,
 }
 
+/// A shard did not do something that it was told to do.
+#[derive(Debug, Clone)]
+pub struct ApplyFailure {
+    /// What to log.
+    pub line: String,
+    /// The partition, when what a clean stop had left of it is damaged: nothing was written to it.
+    pub damaged: Option<PartitionName>,
+}
+
 /// What a shard knew of a partition when it stopped.
 #[derive(Debug, Clone)]
 pub struct StoppedPartition {
@@ -181,8 +190,8 @@ pub enum ShardCommand {
         removed: Arc<[Arc<str>]>,
         /// Topics whose open partitions must obey other settings.
         reconfigured: Reconfigured,
-        /// Told when all of it is done, with a line for each partition that could not be opened.
-        done: oneshot::Sender<Vec<String>>,
+        /// Told when all of it is done, with what could not be done.
+        done: oneshot::Sender<Vec<ApplyFailure>>,
     },
     /// Copy the shard's metrics.
     Scrape {

@@ -11,14 +11,15 @@ use std::time::Duration;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ClusterView, ControlHandle, PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
+    ApplyFailure, ClusterView, ControlHandle, PartitionToOpen, Reconfigured, ShardCommand,
+    StoppedPartition,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
-use thalweg_storage::{LogOptions, PartitionName, set_partition_aside};
+use thalweg_storage::{LogOptions, PartitionName, Recovery, set_partition_aside};
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
@@ -353,13 +354,13 @@ impl Lifecycle {
         (wanted.topic == OFFSETS_TOPIC).then_some(partition)
     }
 
-    /// Opens and closes logs, then routes by the new view. Returns a line per failure.
+    /// Opens and closes logs, then routes by the new view. Returns what failed.
     async fn apply(
         self: &Rc<Self>,
         view: Arc<ClusterView>,
         open: Vec<PartitionToOpen>,
         delete: Vec<TopicPartition>,
-    ) -> Vec<String> {
+    ) -> Vec<ApplyFailure> {
         let mut failures = Vec::new();
         for id in delete {
             self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
@@ -367,10 +368,16 @@ impl Lifecycle {
             match self.shard.remove_partition(id) {
                 Some(partition) => {
                     if let Err(error) = partition.delete().await {
-                        failures.push(format!("{}: not deleted: {error}", partition.name()));
+                        failures.push(ApplyFailure {
+                            line: format!("{}: not deleted: {error}", partition.name()),
+                            damaged: None,
+                        });
                     }
                 }
-                None => failures.extend(self.free_name(id).await.err()),
+                None => failures.extend(self.free_name(id).await.err().map(|line| ApplyFailure {
+                    line,
+                    damaged: None,
+                })),
             }
         }
         let mut of_offsets = Vec::new();
@@ -383,14 +390,7 @@ impl Lifecycle {
                 Err(error) => error,
             };
             self.shard.mark_offline(wanted.id);
-            let again = match error.may_pass() {
-                true => "; tried again until the cause has passed",
-                false => "",
-            };
-            failures.push(format!(
-                "{}-{}: offline: {error}{again}",
-                wanted.topic, wanted.id.partition
-            ));
+            failures.push(refused(&wanted, &error));
             if error.may_pass() {
                 self.waiting.borrow_mut().push(wanted);
             }
@@ -474,6 +474,23 @@ impl Lifecycle {
         self.shard.coordinators.close_all();
         let close = |partition: Rc<Partition>| async move { partition.close().await };
         together::each(self.shard.take_partitions(), PARTITIONS_AT_ONCE, close).await
+    }
+}
+
+/// What to say of a partition that could not be opened.
+fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> ApplyFailure {
+    let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
+    let advice = match (error.may_pass(), error.is_damage()) {
+        (true, _) => "; tried again until the cause has passed",
+        (false, true) => {
+            "; put the file back from a backup, or stop the broker and see what `thalweg repair` can do"
+        }
+        (false, false) => "",
+    };
+    let was_clean = wanted.opening.recovery == Recovery::AfterCleanStop;
+    ApplyFailure {
+        line: format!("{name}: offline: {error}{advice}"),
+        damaged: (error.is_damage() && was_clean).then_some(name),
     }
 }
 

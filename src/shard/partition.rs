@@ -25,8 +25,8 @@ use thalweg_replica::{
     Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 use thalweg_storage::{
-    AppendBatch, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
-    RecoveryReport,
+    AppendBatch, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, Missing, PartitionName,
+    ReadError, Recovery, RecoveryReport,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
@@ -71,9 +71,11 @@ pub(crate) enum PartitionError {
         /// What the system said.
         source: io::Error,
     },
-    /// Its directory belongs to another incarnation of the topic.
-    #[error("its directory holds topic id {found}, the metadata says {wanted}: move it away")]
+    /// Its directory belongs to another topic, or the file that says so is damaged.
+    #[error("{} says topic id {found}, the metadata says {wanted}", file.display())]
     OtherTopic {
+        /// The file.
+        file: PathBuf,
         /// In `partition.metadata`.
         found: thalweg_types::TopicId,
         /// In the metadata.
@@ -94,6 +96,17 @@ impl PartitionError {
             PartitionError::Log(error) => error.may_pass(),
             PartitionError::Look { source, .. } => thalweg_storage::may_pass(source),
             PartitionError::OtherTopic { .. }
+            | PartitionError::Producers(_)
+            | PartitionError::Stale(_) => false,
+        }
+    }
+
+    /// True when its files are not what they were: see [`LogError::is_damage`].
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            PartitionError::Log(error) => error.is_damage(),
+            PartitionError::OtherTopic { .. } => true,
+            PartitionError::Look { .. }
             | PartitionError::Producers(_)
             | PartitionError::Stale(_) => false,
         }
@@ -541,10 +554,27 @@ async fn open_log(
     let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
     let options = context.options.clone();
     let dir = context.data_dir.join(name.to_string());
-    let exists = fs::exists(&dir)
-        .await
-        .map_err(|source| PartitionError::Look { dir, source })?;
+    let exists = match fs::exists(&dir).await {
+        Err(source) => return Err(PartitionError::Look { dir, source }),
+        Ok(exists) => exists,
+    };
+    let mut opening = wanted.opening;
     if !exists {
+        let start = opening.log_start.unwrap_or_default();
+        // Of a log with a recovery point the name had been on the disk too; one with a start may have
+        // been lost whole in a crash.
+        let known_end = match opening.recovery {
+            Recovery::AfterCleanStop => opening.known_end.max(opening.log_start),
+            Recovery::AfterCrash { .. } => opening.known_end,
+        };
+        if let Some(known_end) = known_end.filter(|end| *end > Offset::ZERO) {
+            return Err(PartitionError::Log(LogError::RecordsMissing {
+                path: dir,
+                what: Missing::Directory,
+                from: start,
+                up_to: known_end,
+            }));
+        }
         let log = Log::create(context.data_dir, name, wanted.id.topic, options, sink).await?;
         return Ok(Opened {
             log,
@@ -554,16 +584,22 @@ async fn open_log(
             snapshot_loaded: Offset::ZERO,
         });
     }
-    let (log, report) = Log::open(context.data_dir, name, options, wanted.opening, sink).await?;
-    match log.topic_id() {
-        Some(found) if found != wanted.id.topic => {
-            return Err(PartitionError::OtherTopic {
-                found,
-                wanted: wanted.id.topic,
-            });
-        }
-        Some(_) => {}
-        None => log.store_topic_id(wanted.id.topic).await?,
+    let found = Log::topic_id_in(&dir).await?;
+    if let Some(found) = found.filter(|found| *found != wanted.id.topic) {
+        return Err(PartitionError::OtherTopic {
+            file: dir.join("partition.metadata"),
+            found,
+            wanted: wanted.id.topic,
+        });
+    }
+    if context.config.cleanup_policy().compact {
+        opening.gaps = Gaps::MayBe;
+    }
+    let (log, report) = Log::open(context.data_dir, name, options, opening, sink).await?;
+    if found.is_none() {
+        tracing::warn!(partition = %log.name(), topic_id = %wanted.id.topic,
+            "partition.metadata is missing or can not be read: written anew from the metadata");
+        log.store_topic_id(wanted.id.topic).await?;
     }
     note_recovery(context.metrics, &log, &report);
     let (producers, snapshot) = producers::load(&log, &report.snapshots).await?;

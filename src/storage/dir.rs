@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, DirLock};
-use thalweg_types::{BrokerId, ClusterId, Offset, TopicId, Uuid};
+use thalweg_types::{BrokerId, ClusterId, TopicId, Uuid};
 
 use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
 use crate::error::LogError;
 use crate::meta_properties::MetaProperties;
 use crate::name::{DirKind, PartitionName, dir_kind};
-use crate::options::{Opening, Recovery, Unwritten};
+use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::partition_files;
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
@@ -147,6 +147,11 @@ pub enum Checkpoint {
     LogStart,
     /// High watermarks.
     HighWatermark,
+    /// Partitions that were found damaged after a clean stop, with their recovery points: nothing has
+    /// been written to them since, so that what the clean stop said of them holds over further starts.
+    FoundDamaged,
+    /// Where Kafka's log cleaner was: read, so that gaps of a log that was compacted are no damage.
+    Cleaner,
 }
 
 impl Checkpoint {
@@ -157,6 +162,8 @@ impl Checkpoint {
             Checkpoint::RecoveryPoint => "recovery-point-offset-checkpoint",
             Checkpoint::LogStart => "log-start-offset-checkpoint",
             Checkpoint::HighWatermark => "replication-offset-checkpoint",
+            Checkpoint::FoundDamaged => "thalweg-found-damaged-checkpoint",
+            Checkpoint::Cleaner => "cleaner-offset-checkpoint",
         }
     }
 }
@@ -296,6 +303,8 @@ pub struct LogDir {
     recovery_points: PartitionOffsets,
     log_starts: PartitionOffsets,
     high_watermarks: PartitionOffsets,
+    found_damaged: PartitionOffsets,
+    cleaner: PartitionOffsets,
 }
 
 impl LogDir {
@@ -338,6 +347,12 @@ impl LogDir {
             high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark)
                 .await
                 .map_err(io)?,
+            found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged)
+                .await
+                .map_err(io)?,
+            cleaner: load_checkpoint(path, Checkpoint::Cleaner)
+                .await
+                .map_err(io)?,
         })
     }
 
@@ -345,6 +360,12 @@ impl LogDir {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file that says whose it is.
+    #[must_use]
+    pub fn meta_file(&self) -> PathBuf {
+        self.path.join(META_PROPERTIES)
     }
 
     /// Whose it is.
@@ -375,24 +396,30 @@ impl LogDir {
             Checkpoint::RecoveryPoint => &self.recovery_points,
             Checkpoint::LogStart => &self.log_starts,
             Checkpoint::HighWatermark => &self.high_watermarks,
+            Checkpoint::FoundDamaged => &self.found_damaged,
+            Checkpoint::Cleaner => &self.cleaner,
         }
     }
 
     /// What is known of a partition before its log is opened.
     #[must_use]
     pub fn opening(&self, name: &PartitionName) -> Opening {
-        let recovery_point = self
-            .recovery_points
-            .get(name)
-            .copied()
-            .unwrap_or(Offset::ZERO);
-        Opening {
-            recovery: if self.was_clean() {
-                Recovery::AfterCleanStop
-            } else {
-                Recovery::AfterCrash { recovery_point }
+        let damaged = self.found_damaged.get(name).copied();
+        let known_end = damaged.or(self.recovery_points.get(name).copied());
+        let recovery = match self.was_clean() || damaged.is_some() {
+            true => Recovery::AfterCleanStop,
+            false => Recovery::AfterCrash {
+                recovery_point: known_end.unwrap_or_default(),
             },
+        };
+        Opening {
+            recovery,
             log_start: self.log_starts.get(name).copied(),
+            known_end,
+            gaps: match self.cleaner.contains_key(name) {
+                true => Gaps::MayBe,
+                false => Gaps::Never,
+            },
             unwritten: Unwritten::AnyBatch,
         }
     }
@@ -436,6 +463,21 @@ impl LogDir {
     /// [`LogError::Io`].
     pub async fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
         move_aside(&self.path, stray).await
+    }
+
+    /// Takes a checkpoint away, durably.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn remove_checkpoint(&self, checkpoint: Checkpoint) -> Result<(), LogError> {
+        let path = self.path.join(checkpoint.file_name());
+        match fs::unlink(&path).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(LogError::io("remove", &path))?,
+        }
+        fs::sync_dir(&self.path)
+            .await
+            .map_err(LogError::io("sync", &self.path))
     }
 
     /// Replaces a checkpoint, durably. `offsets` is all of it: entries of partitions that are not open

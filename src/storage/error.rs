@@ -59,6 +59,19 @@ pub enum LogError {
         /// What is wrong.
         reason: BadBatch,
     },
+    /// Records that a clean stop had left on the disk are not there, or there are none where the next
+    /// segment begins later. Nothing is changed; the partition must go offline.
+    #[error("records of offsets {from} to {} are missing: {} {what}", up_to.0.saturating_sub(1), path.display())]
+    RecordsMissing {
+        /// The segment or directory that does not hold them.
+        path: PathBuf,
+        /// How that shows.
+        what: Missing,
+        /// First offset that is missing.
+        from: Offset,
+        /// Offset after the last one that is known to be missing.
+        up_to: Offset,
+    },
     /// A `.swap` file: another broker was stopped in the middle of a compaction of this log, which
     /// this release can not finish.
     #[error("{} is left from an unfinished compaction", path.display())]
@@ -75,6 +88,23 @@ pub enum LogError {
     /// The log is closed or being closed or deleted.
     #[error("the log is closed")]
     Closed,
+}
+
+/// How it shows that records of a log are missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Missing {
+    /// The partition has no directory.
+    #[error("is gone, with everything in it")]
+    Directory,
+    /// The log ends below its recovery point.
+    #[error("is the last segment and ends before them")]
+    End,
+    /// The log begins above its start.
+    #[error("is the first segment and begins after them")]
+    Start,
+    /// A segment ends below the next one's base.
+    #[error("ends before them, and the next segment begins after them")]
+    Between,
 }
 
 /// True when the system lacked something that it may have later: room, file handles, memory, rights.
@@ -96,6 +126,22 @@ impl LogError {
             LogError::Io { source, .. } => may_pass(source),
             LogError::DamagedBelowRecoveryPoint { .. }
             | LogError::DamagedBeforeSynced { .. }
+            | LogError::RecordsMissing { .. }
+            | LogError::UnfinishedCompaction { .. }
+            | LogError::Offline { .. }
+            | LogError::Closed => false,
+        }
+    }
+
+    /// True when what was on the disk for sure is not there any more: only files from elsewhere, or
+    /// `thalweg repair`, bring the log back.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            LogError::DamagedBelowRecoveryPoint { .. }
+            | LogError::DamagedBeforeSynced { .. }
+            | LogError::RecordsMissing { .. } => true,
+            LogError::Io { .. }
             | LogError::UnfinishedCompaction { .. }
             | LogError::Offline { .. }
             | LogError::Closed => false,

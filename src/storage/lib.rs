@@ -67,11 +67,11 @@ pub use dir::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, LogDir, LogDirError,
     OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
 };
-pub use error::{AppendError, LogError, ReadError, may_pass};
+pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};
-pub use options::{LogOptions, Opening, Recovery, Unwritten};
+pub use options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 pub use queued::QueuedBytes;
 pub use read::ReadPlan;
 pub use recovery::{RecoveryReport, TailCut};

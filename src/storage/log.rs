@@ -268,6 +268,14 @@ impl Log {
         }
     }
 
+    /// The topic id in a partition directory, before its log is opened; as [`Log::topic_id`].
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn topic_id_in(dir: &Path) -> Result<Option<TopicId>, LogError> {
+        partition_files::load_topic_id(dir).await
+    }
+
     /// Topic and partition.
     #[must_use]
     pub fn name(&self) -> &PartitionName {

@@ -84,8 +84,22 @@ pub struct Opening {
     /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
     /// of the log empties the log (ST-13).
     pub log_start: Option<Offset>,
+    /// Its entry in the recovery point checkpoint: after a clean stop the log is not shorter.
+    pub known_end: Option<Offset>,
+    /// Whether offsets may be missing between its batches.
+    pub gaps: Gaps,
     /// What a crash can have left unwritten.
     pub unwritten: Unwritten,
+}
+
+/// Whether offsets may be missing between the batches of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Gaps {
+    /// The log is compacted, or was, or nobody knows: what is missing may have been compacted away.
+    #[default]
+    MayBe,
+    /// It never was compacted: each segment ends where the next one begins.
+    Never,
 }
 
 /// What a crash can leave unwritten of a log, above its recovery point.
@@ -105,6 +119,8 @@ impl From<Recovery> for Opening {
         Opening {
             recovery,
             log_start: None,
+            known_end: None,
+            gaps: Gaps::MayBe,
             unwritten: Unwritten::AnyBatch,
         }
     }

@@ -1,10 +1,12 @@
 //! Opening a log: what is on the disk is listed, checked as far as the way it was stopped demands,
 //! cut back to its last valid batch, and made into the state of an open log.
 //!
-//! After a clean stop only the end of the last segment is looked at. After a crash every byte from
+//! After a clean stop only the end of each segment is looked at. After a crash every byte from
 //! the segment of the recovery point on is checksummed (ST-5): what is not valid at or above the
 //! recovery point is a torn tail and is cut, with all later segments, so that no log has a hole; what
 //! is not valid below it is damage, and then nothing is changed (R7).
+
+mod joints;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
 use crate::name::{index_path, snapshot_path, time_index_path};
-use crate::options::{LogOptions, Opening, Recovery, Unwritten};
+use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::removal::files_of;
 use crate::scan::{self, BadBatch, BatchScan, Check, Step};
@@ -87,6 +89,8 @@ pub(crate) async fn recover(
     let listing = list(dir).await?;
     let mut work = Work {
         dir: Rc::clone(dir),
+        gaps: opening.gaps,
+        start: opening.log_start.unwrap_or_default(),
         interval_bytes: u64::from(options.index_interval_bytes),
         segments: Vec::with_capacity(listing.logs.len()),
         recovery_point: None,
@@ -101,13 +105,15 @@ pub(crate) async fn recover(
         });
     }
     work.list_segments(&listing);
-    if !work.segments.is_empty() {
-        match opening.recovery {
-            Recovery::AfterCleanStop => work.open_clean().await?,
-            Recovery::AfterCrash { recovery_point } => {
-                work.scan_from(recovery_point, opening.unwritten).await?;
-            }
+    match opening.recovery {
+        Recovery::AfterCleanStop => {
+            work.open_clean().await?;
+            work.check_range(&opening)?;
         }
+        Recovery::AfterCrash { recovery_point } if !work.segments.is_empty() => {
+            work.scan_from(recovery_point, opening.unwritten).await?;
+        }
+        Recovery::AfterCrash { .. } => {}
     }
     work.remove_leftovers(&listing).await?;
     work.apply_log_start(opening.log_start).await?;
@@ -117,6 +123,9 @@ pub(crate) async fn recover(
 
 struct Work {
     dir: Rc<Path>,
+    gaps: Gaps,
+    /// The log start that was asked for.
+    start: Offset,
     interval_bytes: u64,
     segments: Vec<Rc<Segment>>,
     /// Known only after a crash.
@@ -137,11 +146,13 @@ impl Work {
         }
     }
 
-    /// No scan: the end of the last segment is found by its index, and everything must be whole.
+    /// No scan: the end of each segment is found by its index, and everything must be whole.
     async fn open_clean(&mut self) -> Result<(), LogError> {
         let Some(active) = self.segments.last().cloned() else {
             return Ok(());
         };
+        self.check_joints(self.segments.len() - 1, active.base)
+            .await?;
         let path = active.path();
         let file = self.open_log(&path).await?;
         let loaded = load_indexes(
@@ -187,9 +198,14 @@ impl Work {
             .segments
             .get(first)
             .map_or(Offset::ZERO, |segment| segment.base);
+        self.check_joints(first, recovery_point).await?;
         let mut epoch = LeaderEpoch::NONE;
         let mut index = first;
         while let Some(segment) = self.segments.get(index).cloned() {
+            if index > first && self.is_hole(segment.base) {
+                self.cut_at_hole(index, recovery_point).await?;
+                break;
+            }
             let scanned = self.scan_segment(&segment, epoch).await?;
             epoch = scanned.epoch;
             self.end = scanned.end;

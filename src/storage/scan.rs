@@ -67,6 +67,20 @@ pub enum BadBatch {
     },
 }
 
+impl BadBatch {
+    /// True for what a file looks like that was cut, or never written to its end.
+    pub(crate) fn is_end(&self) -> bool {
+        match self {
+            BadBatch::Zeros | BadBatch::ShortHeader { .. } | BadBatch::ShortBatch { .. } => true,
+            BadBatch::Header(_)
+            | BadBatch::Checksum
+            | BadBatch::OffsetRunsBack { .. }
+            | BadBatch::OffsetSpan { .. }
+            | BadBatch::EpochRunsBack { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for BadBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

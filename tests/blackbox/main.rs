@@ -12,6 +12,7 @@ mod command_line;
 mod command_produce;
 mod configuring;
 mod connecting;
+mod damage;
 mod engine;
 mod fetching;
 mod group_offsets;

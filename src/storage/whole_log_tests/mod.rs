@@ -5,6 +5,7 @@ mod crash;
 mod dirs;
 mod indexes;
 mod inspection;
+mod lost;
 mod model;
 mod retention;
 mod room;

@@ -1,0 +1,183 @@
+//! Whether a log has all the records that it is known to have: that its segments join, and that it
+//! reaches from its start to its recovery point after a clean stop.
+
+use std::path::Path;
+
+use thalweg_reactor::fs::{self, File, OpenMode};
+use thalweg_types::Offset;
+
+use super::{Work, damaged};
+use crate::error::{LogError, Missing};
+use crate::index::{INDEX_ENTRY_BYTES, decode_entries};
+use crate::name::index_path;
+use crate::options::{Gaps, Opening};
+use crate::scan::{BadBatch, BatchScan, Check, Step};
+use crate::segment::Segment;
+
+/// Where the batches of a closed segment end.
+struct Ending {
+    end: Offset,
+    position: u64,
+    bad: Option<BadBatch>,
+}
+
+impl Work {
+    /// After a clean stop: everything from the log's start to its recovery point was on the disk.
+    pub(super) fn check_range(&self, opening: &Opening) -> Result<(), LogError> {
+        let start = opening.log_start.unwrap_or_default();
+        let known_end = opening.known_end.unwrap_or_default();
+        let (first, last) = match (self.segments.first(), self.segments.last()) {
+            (Some(first), Some(last)) => (first, last),
+            (None, _) | (_, None) if start < known_end => {
+                return Err(LogError::RecordsMissing {
+                    path: self.dir.to_path_buf(),
+                    what: Missing::End,
+                    from: start,
+                    up_to: known_end,
+                });
+            }
+            (None, _) | (_, None) => return Ok(()),
+        };
+        if self.end < known_end {
+            return Err(LogError::RecordsMissing {
+                path: last.path(),
+                what: Missing::End,
+                from: self.end.max(start),
+                up_to: known_end,
+            });
+        }
+        if opening.log_start.is_some() && first.base > start {
+            return Err(LogError::RecordsMissing {
+                path: first.path(),
+                what: Missing::Start,
+                from: start,
+                up_to: first.base,
+            });
+        }
+        Ok(())
+    }
+
+    /// Looks at the end of each of the first `count` segments: it must be whole, and no records may be
+    /// missing before the next one. What lies below the log's start is on its way out.
+    pub(super) async fn check_joints(
+        &self,
+        count: usize,
+        recovery_point: Offset,
+    ) -> Result<(), LogError> {
+        for pair in self.segments.windows(2).take(count) {
+            let [segment, next] = pair else { continue };
+            if next.base <= self.start {
+                continue;
+            }
+            let path = segment.path();
+            let ending = ending(&self.dir, segment)
+                .await
+                .map_err(LogError::io("read", &path))?;
+            if let Some(reason) = ending.bad {
+                if reason == BadBatch::Zeros && ending.end == next.base {
+                    // Zeros were written ahead of the batches, and a crash kept them from being trimmed.
+                    segment.size.set(ending.position);
+                    segment.synced.set(ending.position);
+                    continue;
+                }
+                if reason.is_end() {
+                    let below = recovery_point.max(next.base);
+                    return Err(damaged(path, ending.position, ending.end, below, reason));
+                }
+                // Damage in the middle: reads of it fail, and the rest is served.
+                continue;
+            }
+            if ending.end > next.base {
+                let reason = BadBatch::OffsetRunsBack {
+                    found: next.base,
+                    at_least: ending.end,
+                };
+                return Err(damaged(next.path(), 0, ending.end, recovery_point, reason));
+            }
+            if ending.end < next.base && self.gaps == Gaps::Never {
+                return Err(LogError::RecordsMissing {
+                    path,
+                    what: Missing::Between,
+                    from: ending.end.max(self.start),
+                    up_to: next.base,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// True when records are missing between what was scanned and a segment at `base`.
+    pub(super) fn is_hole(&self, base: Offset) -> bool {
+        self.gaps == Gaps::Never && base > self.end
+    }
+
+    /// A crash may have lost a file whose name was not on the disk yet: the log ends there, like at any
+    /// torn tail (ST-5), unless it had been on the disk for sure.
+    pub(super) async fn cut_at_hole(
+        &mut self,
+        index: usize,
+        recovery_point: Offset,
+    ) -> Result<(), LogError> {
+        let (before, behind) = (&self.segments[index - 1], &self.segments[index]);
+        if self.end < recovery_point {
+            return Err(LogError::RecordsMissing {
+                path: before.path(),
+                what: Missing::Between,
+                from: self.end,
+                up_to: behind.base,
+            });
+        }
+        tracing::warn!(path = %behind.path().display(), end = %self.end,
+            "records before this segment are missing after an unclean stop: the log ends before them");
+        self.remove_segments_after(index - 1).await
+    }
+}
+
+/// Where the batches of `segment` end, by its index where that can be believed, else from its begin.
+async fn ending(dir: &Path, segment: &Segment) -> std::io::Result<Ending> {
+    let file = fs::open(&segment.path(), OpenMode::Read).await?;
+    if let Some(position) = last_indexed(dir, segment).await? {
+        let ending = ending_from(&file, segment, position).await?;
+        if ending.bad.is_none() {
+            return Ok(ending);
+        }
+    }
+    ending_from(&file, segment, 0).await
+}
+
+async fn ending_from(file: &File, segment: &Segment, position: u64) -> std::io::Result<Ending> {
+    let size = segment.size.get();
+    let mut scan = BatchScan::new(file.clone(), Check::Headers, segment.base, position, size);
+    let bad = loop {
+        match scan.next().await? {
+            Step::Batch(..) => {}
+            Step::End => break None,
+            Step::Bad(reason) => break Some(reason),
+        }
+    };
+    Ok(Ending {
+        end: scan.next_offset(),
+        position: scan.position(),
+        bad,
+    })
+}
+
+/// Position of the batch that the last entry of the index names.
+async fn last_indexed(dir: &Path, segment: &Segment) -> std::io::Result<Option<u64>> {
+    let file = match fs::open(&index_path(dir, segment.base), OpenMode::Read).await {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let len = fs::len(&file).await?;
+    let entry_bytes = INDEX_ENTRY_BYTES as u64;
+    let Some(at) = len
+        .checked_sub(entry_bytes)
+        .filter(|at| at % entry_bytes == 0)
+    else {
+        return Ok(None);
+    };
+    let bytes = fs::read_at(&file, at, INDEX_ENTRY_BYTES).await?;
+    let entry = decode_entries(&bytes).ok().and_then(|mut all| all.next());
+    let position = entry.map(|entry| u64::from(entry.position));
+    Ok(position.filter(|position| *position < segment.size.get()))
+}

@@ -1,0 +1,150 @@
+//! A log that a clean stop left whole, and of which something is missing at the next start.
+
+use std::path::Path;
+
+use thalweg_types::Offset;
+
+use super::{TestLog, copy_dir, log_file, on_both_engines, small_segments};
+use crate::{Gaps, LogError, LogOptions, Missing, Opening, Recovery};
+
+/// What the checkpoints say of a log of `batches` batches after a clean stop.
+fn known(batches: i64) -> Opening {
+    Opening {
+        log_start: Some(Offset(0)),
+        known_end: Some(Offset(3 * batches)),
+        gaps: Gaps::Never,
+        ..Opening::from(Recovery::AfterCleanStop)
+    }
+}
+
+async fn closed(dir: &Path, options: LogOptions, batches: usize) -> Vec<i64> {
+    std::fs::create_dir(dir).expect("a directory");
+    let test = TestLog::create(dir, options).await;
+    test.fill(batches).await;
+    test.log.close().await.expect("closed");
+    let segments = &test.log.inner.state.borrow().segments;
+    segments.iter().map(|segment| segment.base.0).collect()
+}
+
+/// What is missing, and that nothing was changed.
+async fn missing(dir: &Path, opening: Opening) -> (Missing, i64, i64) {
+    let listing = |dir: &Path| {
+        let entries = std::fs::read_dir(dir.join("t-0")).expect("a directory");
+        let mut all: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .map(|path| (std::fs::read(&path).expect("a file"), path))
+            .collect();
+        all.sort();
+        all
+    };
+    let before = listing(dir);
+    let refused = TestLog::open(dir, small_segments(), opening).await;
+    let Err(LogError::RecordsMissing {
+        what, from, up_to, ..
+    }) = refused.map(|_| ())
+    else {
+        panic!("accepted")
+    };
+    assert_eq!(listing(dir), before, "untouched");
+    (what, from.0, up_to.0)
+}
+
+#[test]
+fn st_12_a_log_shorter_than_a_clean_stop_left_it_is_not_accepted() {
+    on_both_engines(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let [.., middle, last] = bases[..] else {
+            panic!("{bases:?}")
+        };
+        assert!(bases.len() > 3, "{bases:?}");
+
+        copy_dir(&source, &copy);
+        std::fs::remove_file(log_file(&copy, last)).expect("removed");
+        assert_eq!(missing(&copy, known(40)).await, (Missing::End, last, 120));
+
+        std::fs::write(log_file(&copy, last), b"").expect("emptied");
+        assert_eq!(missing(&copy, known(40)).await, (Missing::End, last, 120));
+
+        copy_dir(&source, &copy);
+        std::fs::remove_file(log_file(&copy, 0)).expect("removed");
+        assert_eq!(
+            missing(&copy, known(40)).await,
+            (Missing::Start, 0, bases[1])
+        );
+
+        copy_dir(&source, &copy);
+        std::fs::remove_file(log_file(&copy, middle)).expect("removed");
+        let before = bases[bases.len() - 3];
+        assert!(before < middle);
+        assert_eq!(
+            missing(&copy, known(40)).await,
+            (Missing::Between, middle, last)
+        );
+
+        // A segment that ends at a batch, short of the next one.
+        copy_dir(&source, &copy);
+        std::fs::write(log_file(&copy, middle), b"").expect("emptied");
+        assert_eq!(
+            missing(&copy, known(40)).await,
+            (Missing::Between, middle, last)
+        );
+
+        for base in &bases {
+            let path = log_file(&copy, *base);
+            std::fs::remove_file(path).expect("removed");
+        }
+        assert_eq!(missing(&copy, known(40)).await, (Missing::End, 0, 120));
+
+        // With everything in its place again, it opens.
+        copy_dir(&source, &copy);
+        let (test, _) = TestLog::open(&copy, small_segments(), known(40))
+            .await
+            .expect("opened");
+        assert_eq!(test.log.written_end(), Offset(120));
+    });
+}
+
+#[test]
+fn what_compaction_took_away_is_not_missing() {
+    on_both_engines(|dir| async move {
+        let source = dir.join("source");
+        let bases = closed(&source, small_segments(), 40).await;
+        std::fs::remove_file(log_file(&source, bases[1])).expect("removed");
+        let opening = Opening {
+            gaps: Gaps::MayBe,
+            ..known(40)
+        };
+        let (test, _) = TestLog::open(&source, small_segments(), opening)
+            .await
+            .expect("opened");
+        assert_eq!(test.log.written_end(), Offset(120));
+    });
+}
+
+#[test]
+fn st_5_a_segment_lost_in_a_crash_ends_the_log_unless_it_was_on_the_disk() {
+    on_both_engines(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let crash = |recovery_point| Opening {
+            gaps: Gaps::Never,
+            ..Opening::from(Recovery::AfterCrash {
+                recovery_point: Offset(recovery_point),
+            })
+        };
+        copy_dir(&source, &copy);
+        std::fs::remove_file(log_file(&copy, bases[2])).expect("removed");
+        for recovery_point in [bases[2] + 1, 120] {
+            assert_eq!(
+                missing(&copy, crash(recovery_point)).await,
+                (Missing::Between, bases[2], bases[3])
+            );
+        }
+        let (test, report) = TestLog::open(&copy, small_segments(), crash(bases[2]))
+            .await
+            .expect("opened");
+        assert_eq!(test.log.written_end(), Offset(bases[2]));
+        assert_eq!(report.segments_removed, bases.len() - 3);
+    });
+}

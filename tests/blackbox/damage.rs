@@ -1,0 +1,143 @@
+//! What a clean stop had left and somebody or something took away: said at the next start, never
+//! served as if it had not been.
+
+use std::fs;
+
+use thalweg_protocol::ErrorCode;
+
+use crate::batch::{plain, read_all, values};
+use crate::broker::{Broker, Options, serve_command};
+use crate::wire::{Topic, error};
+
+/// A broker that was stopped in order, with one record in each of these topics.
+fn stopped(topics: &[&str]) -> (Broker, Vec<Topic>) {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let made = topics.iter().map(|name| {
+        let topic = client.create_topic(name, 1, &[]);
+        client.append(&topic, 0, plain(&["kept"]));
+        topic
+    });
+    let made = made.collect();
+    broker.stop();
+    (broker, made)
+}
+
+/// The partition of `topic` answers nothing but storage errors, and the log says why.
+fn assert_offline(broker: &Broker, topic: &Topic, says: &[&str]) {
+    let line = broker.wait_for_log(&format!("{}-0: offline", topic.name));
+    assert!(line.contains("ERROR"), "{line}");
+    for text in says {
+        assert!(line.contains(text), "{text}: {line}");
+    }
+    let mut client = broker.connect();
+    let produced = client.produce(topic, 0, -1, plain(&["more"]));
+    assert_eq!(error(produced.error_code), ErrorCode::KafkaStorageError);
+    let fetched = client.fetch(topic, 0, 0);
+    assert_eq!(error(fetched.error_code), ErrorCode::KafkaStorageError);
+}
+
+/// ST-12, R7: a log that lost its only segment, or its whole folder, is no empty log, and is not one at the
+/// start after that either. With the files back it is served.
+#[test]
+fn st_12_a_log_that_lost_its_files_after_a_clean_stop_goes_offline() {
+    let (mut broker, topics) = stopped(&["file", "emptied", "folder", "whole"]);
+    let away = broker.data().with_file_name("away");
+    fs::create_dir(&away).expect("a folder");
+    let segment = |topic: &str| broker.partition(topic, 0).join("00000000000000000000.log");
+    let bytes = fs::read(segment("file")).expect("a segment");
+    fs::remove_file(segment("file")).expect("removed");
+    fs::write(segment("emptied"), b"").expect("emptied");
+    fs::rename(broker.partition("folder", 0), away.join("folder-0")).expect("moved");
+    for round in ["clean", "clean again", "killed"] {
+        broker.start_again();
+        for topic in &topics[..3] {
+            let says = ["offsets 0 to 0 are missing", "thalweg repair", &topic.name];
+            assert_offline(&broker, topic, &says);
+        }
+        let got = values(&read_all(&mut broker.connect(), &topics[3], 0, 0));
+        assert_eq!(got, [b"kept"], "{round}");
+        match round {
+            "killed" => broker.kill(),
+            _clean => broker.stop(),
+        }
+    }
+    let segment = |topic: &str| broker.partition(topic, 0).join("00000000000000000000.log");
+    fs::write(segment("file"), &bytes).expect("written");
+    fs::write(segment("emptied"), &bytes).expect("written");
+    fs::rename(away.join("folder-0"), broker.partition("folder", 0)).expect("moved back");
+    broker.start_again();
+    let mut client = broker.connect();
+    for topic in &topics {
+        assert_eq!(values(&read_all(&mut client, topic, 0, 0)), [b"kept"]);
+        assert_eq!(client.append(topic, 0, plain(&["more"])), 1);
+    }
+}
+
+/// ST-15: a partition is not put away for an empty one because of one wrong character.
+#[test]
+fn st_15_a_damaged_topic_id_puts_no_partition_aside() {
+    let (mut broker, topics) = stopped(&["flipped", "swapped", "unreadable"]);
+    let file = |topic: &str| broker.partition(topic, 0).join("partition.metadata");
+    let text = fs::read_to_string(file("flipped")).expect("a file");
+    let at = text.find("topic_id: ").expect("an id") + 12;
+    let other = if &text[at..=at] == "x" { "y" } else { "x" };
+    let flipped = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+    fs::write(file("swapped"), &text).expect("written");
+    fs::write(file("flipped"), flipped).expect("written");
+    fs::write(file("unreadable"), text.replace("version: 0", "version: 7")).expect("written");
+    for clean in [true, false] {
+        broker.start_again();
+        for topic in &topics[..2] {
+            assert_offline(&broker, topic, &["partition.metadata", "topic id"]);
+        }
+        let got = values(&read_all(&mut broker.connect(), &topics[2], 0, 0));
+        assert_eq!(got, [b"kept"]);
+        if clean {
+            broker.wait_for_log("written anew from the metadata");
+        }
+        let entries = fs::read_dir(broker.data()).expect("a folder");
+        for entry in entries {
+            let name = entry.expect("an entry").file_name();
+            assert!(!name.to_string_lossy().ends_with("-stray"), "{name:?}");
+        }
+        broker.kill();
+    }
+    fs::write(
+        broker.partition("flipped", 0).join("partition.metadata"),
+        &text,
+    )
+    .expect("written");
+    broker.start_again();
+    let got = values(&read_all(&mut broker.connect(), &topics[0], 0, 0));
+    assert_eq!(got, [b"kept"]);
+}
+
+/// ST-28: one wrong character in the identity of a directory.
+#[test]
+fn st_28_a_damaged_identity_refuses_the_start() {
+    let (mut broker, topics) = stopped(&["mine"]);
+    let path = broker.data().join("meta.properties");
+    let text = fs::read_to_string(&path).expect("meta.properties");
+    for key in ["cluster.id=", "directory.id=", "node.id="] {
+        let at = text.find(key).expect("the key") + key.len();
+        let other = if &text[at..=at] == "7" { "8" } else { "7" };
+        let changed = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+        fs::write(&path, changed).expect("written");
+        let output = serve_command(&broker.data(), &Options::default())
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{key} {said}");
+        assert!(
+            said.contains(&broker.data().display().to_string()),
+            "{key} {said}"
+        );
+        let word = key.trim_end_matches('=').trim_end_matches(".id");
+        assert!(said.contains(word), "{key} {said}");
+    }
+    fs::write(&path, &text).expect("written");
+    broker.start_again();
+    let got = values(&read_all(&mut broker.connect(), &topics[0], 0, 0));
+    assert_eq!(got, [b"kept"]);
+}
