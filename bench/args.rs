@@ -125,7 +125,7 @@ impl LoadArgs {
             Ok(n) if n >= w.partitions => false,
             Ok(n) => anyhow::bail!("topic {} has only {n} partitions", self.topic),
             Err(_) => {
-                stage::create_topic(&mut cluster, &self.topic, w.partitions)?;
+                stage::create_topic(&mut cluster, &self.topic, w.partitions, &w.topic)?;
                 true
             }
         };

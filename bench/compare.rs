@@ -318,7 +318,7 @@ impl Compare {
 
     fn fresh_topic(&self, workload: &Workload) -> Result<Cluster> {
         let mut cluster = stage::cluster(&self.broker.address.to_string())?;
-        stage::create_topic(&mut cluster, TOPIC, workload.partitions)?;
+        stage::create_topic(&mut cluster, TOPIC, workload.partitions, &workload.topic)?;
         Ok(cluster)
     }
 

@@ -4,6 +4,7 @@
 //! A Fetch waits at the end of the log before the record is sent, so that the time is that of the broker's
 //! wake-up and not of a poll. It counts from the intended time of sending, as everywhere.
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::job::{ProduceJob, fetch_request, with_size};
 use crate::load::{Job, LoadOptions, new_histogram, record};
 use crate::schedule::Schedule;
 use crate::stage;
-use crate::workload::{EndToEnd, Measure, Produce, Workload};
+use crate::workload::{EndToEnd, Produce, Workload};
 
 const TOPIC: &str = "bench-end-to-end";
 const RECORD_BYTES: usize = 100;
@@ -38,7 +39,7 @@ struct Probe {
 pub fn probe(how: &EndToEnd, options: &LoadOptions) -> Result<Histogram<u64>> {
     let address = options.address.to_string();
     let mut cluster = stage::cluster(&address)?;
-    stage::create_topic(&mut cluster, TOPIC, 1)?;
+    stage::create_topic(&mut cluster, TOPIC, 1, &BTreeMap::new())?;
     let outcome = Probe::new(&address)
         .and_then(|mut probe| probe.run(how, options))
         .context("end-to-end probe");
@@ -56,17 +57,7 @@ impl Probe {
             acks: 1,
             rate: None,
         };
-        let workload = Workload {
-            name: TOPIC.to_owned(),
-            about: String::new(),
-            partitions: 1,
-            record_bytes: RECORD_BYTES,
-            batch_bytes: 1,
-            produce: None,
-            consume: None,
-            end_to_end: None,
-            measure: Measure::default(),
-        };
+        let workload = Workload::plain(TOPIC, RECORD_BYTES, 1);
         let options = ConnectOptions::default();
         Ok(Probe {
             produce: Connection::open(address, &options)?,

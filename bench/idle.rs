@@ -1,5 +1,6 @@
 //! `idle`: what connections and partitions cost in memory when nothing happens on them.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -139,7 +140,12 @@ fn topic_name(n: usize) -> String {
 fn create_topics(options: &IdleOptions, address: &str) -> Result<()> {
     let mut cluster = stage::cluster(address)?;
     for n in 0..options.topics {
-        stage::create_topic(&mut cluster, &topic_name(n), options.partitions)?;
+        stage::create_topic(
+            &mut cluster,
+            &topic_name(n),
+            options.partitions,
+            &BTreeMap::new(),
+        )?;
     }
     Ok(())
 }

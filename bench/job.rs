@@ -5,6 +5,7 @@ mod produce;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use thalweg_client::murmur2;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec};
 use thalweg_types::TimestampMs;
@@ -31,33 +32,68 @@ pub struct SampleBatch {
 }
 
 impl SampleBatch {
-    /// Builds the batch of a workload: incompressible values, no keys.
+    /// Builds the batch of a workload for a partition. Only where records have keys do the batches of partitions differ,
+    /// and then not in their size unless they are compressed.
     ///
     /// # Errors
     /// When the numbers make no batch.
-    pub fn of(workload: &Workload) -> Result<SampleBatch> {
+    pub fn of(workload: &Workload, partition: usize) -> Result<SampleBatch> {
         let mut builder = BatchBuilder::new(BatchOptions::default());
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (partition as u64) << 32);
         let mut value = vec![0u8; workload.record_bytes];
-        let per_record = workload.record_bytes + 12;
+        let mut key = vec![0u8; workload.key_bytes];
+        let letters = match workload.compression.codec() {
+            Codec::None => 0xff,
+            Codec::Gzip | Codec::Snappy | Codec::Lz4 | Codec::Zstd => 0x0f,
+        };
+        let per_record = workload.record_bytes + workload.key_bytes + 12;
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)?
             .as_millis();
         let mut records = 0;
         while records == 0 || builder.uncompressed_bytes() + per_record <= workload.batch_bytes {
-            for byte in &mut value {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                *byte = (state >> 32) as u8;
-            }
-            builder.push(TimestampMs(i64::try_from(now)?), None, Some(&value), &[])?;
+            dice.fill(&mut value, letters);
+            let key = dice.key_for(&mut key, partition, workload.partitions);
+            builder.push(TimestampMs(i64::try_from(now)?), key, Some(&value), &[])?;
             records += 1;
         }
         Ok(SampleBatch {
-            bytes: builder.build(Codec::None)?,
+            bytes: builder.build(workload.compression.codec())?,
             records,
         })
+    }
+}
+
+/// Random bytes that are the same in every run (xorshift64).
+struct Dice(u64);
+
+impl Dice {
+    fn fill(&mut self, bytes: &mut [u8], mask: u8) {
+        for byte in bytes {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            *byte = (self.0 >> 32) as u8 & mask;
+        }
+    }
+
+    /// A key that the Java client would send to the partition; `None` when keys have no bytes. Keys of two bytes and more
+    /// reach every partition there can be in a workload.
+    fn key_for<'a>(
+        &mut self,
+        key: &'a mut [u8],
+        partition: usize,
+        partitions: usize,
+    ) -> Option<&'a [u8]> {
+        if key.is_empty() {
+            return None;
+        }
+        loop {
+            self.fill(key, 0xff);
+            if (murmur2(key) & 0x7fff_ffff) as usize % partitions == partition {
+                return Some(key);
+            }
+        }
     }
 }
 
@@ -90,16 +126,51 @@ fn check_code(head: &[u8], at: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::SampleBatch;
-    use crate::workload::Workload;
+    use super::{SampleBatch, murmur2};
+    use crate::workload::{Compression, Workload};
+    use thalweg_protocol::records::batches;
 
     #[test]
     fn batches_have_the_size_of_the_workload() {
-        let bulk = SampleBatch::of(&Workload::named("bulk-produce").unwrap()).unwrap();
+        let bulk = SampleBatch::of(&Workload::named("bulk-produce").unwrap(), 0).unwrap();
         let bytes = bulk.bytes.len();
         assert!(bytes > 63_000 && bytes <= 65_536, "{bytes}");
         assert_eq!(bulk.records, 64);
-        let one = SampleBatch::of(&Workload::named("one-record").unwrap()).unwrap();
+        let one = SampleBatch::of(&Workload::named("one-record").unwrap(), 0).unwrap();
         assert_eq!(one.records, 1);
+    }
+
+    #[test]
+    fn compressed_batches_are_smaller_and_hold_as_much() {
+        let plain = Workload::named("bulk-produce").unwrap();
+        let zstd = Workload {
+            compression: Compression::Zstd,
+            ..plain.clone()
+        };
+        let (plain, zstd) = (
+            SampleBatch::of(&plain, 0).unwrap(),
+            SampleBatch::of(&zstd, 0).unwrap(),
+        );
+        assert_eq!(plain.records, zstd.records);
+        let share = zstd.bytes.len() as f64 / plain.bytes.len() as f64;
+        assert!((0.4..0.7).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn keys_lie_where_the_java_client_would_put_them() {
+        let keyed = Workload::named("keyed-100-producers").unwrap();
+        let sizes: Vec<usize> = (0..keyed.partitions)
+            .map(|partition| {
+                let sample = SampleBatch::of(&keyed, partition).unwrap();
+                let batch = batches(&sample.bytes).next().unwrap().unwrap();
+                for record in batch.records(1 << 20).unwrap().iter() {
+                    let key = record.unwrap().key.unwrap().to_vec();
+                    let chosen = (murmur2(&key) & 0x7fff_ffff) as usize % keyed.partitions;
+                    assert_eq!(chosen, partition);
+                }
+                sample.bytes.len()
+            })
+            .collect();
+        assert!(sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
     }
 }

@@ -8,6 +8,8 @@
 //! [`load`] and [`job`], and [`rounds`] for what a result holds; [`floor`] stands alone and is audited alone.
 
 mod args;
+pub mod backlog;
+mod catalogue;
 pub mod compare;
 pub mod cpu;
 pub mod end_to_end;

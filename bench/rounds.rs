@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::backlog;
 use crate::end_to_end;
 use crate::environment::Environment;
 use crate::hgrm;
@@ -40,6 +41,15 @@ pub struct RunOptions {
     /// Load threads per part (producers, consumers)
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
+    /// Leave out the readers of the backlog, for comparison
+    #[arg(long)]
+    pub without_cold: bool,
+    /// Leave the backlog in the broker, for the next run
+    #[arg(long)]
+    pub keep_backlog: bool,
+    /// The broker's data directory: the backlog's files there are pushed out of the page cache before each round
+    #[arg(long, value_name = "DIR")]
+    pub evict: Option<PathBuf>,
     /// Write the result to this file, and each histogram to an .hgrm file beside it
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -117,8 +127,17 @@ pub fn run(options: &RunOptions) -> Result<()> {
     workload.check()?;
     let environment = Environment::of(&options.target.dir);
     let target = Target::ready(&options.target)?;
+    if options.without_cold && workload.cold.take().is_some() {
+        workload.name += " (without cold readers)";
+    }
+    if let Some(cold) = &workload.cold {
+        backlog::ready(cold, &target.address().to_string())?;
+    }
     let mut rounds = Vec::new();
     for _ in 0..workload.measure.rounds {
+        if let Some(dir) = &options.evict {
+            backlog::evict(dir)?;
+        }
         let round = one_round(&workload, &target, options.threads)?;
         eprintln!("{}", round.report.line());
         rounds.push(round);
@@ -144,6 +163,9 @@ pub fn run(options: &RunOptions) -> Result<()> {
         };
         write_json(path, &result)?;
     }
+    if !options.keep_backlog {
+        backlog::remove(&target.address().to_string())?;
+    }
     target.stop()
 }
 
@@ -163,7 +185,7 @@ pub fn write_json(path: &Path, result: &impl Serialize) -> Result<()> {
 pub fn one_round(workload: &Workload, target: &Target, threads: usize) -> Result<Round> {
     let address = target.address().to_string();
     let mut cluster = stage::cluster(&address)?;
-    stage::create_topic(&mut cluster, TOPIC, workload.partitions)?;
+    stage::create_topic(&mut cluster, TOPIC, workload.partitions, &workload.topic)?;
     let outcome = stage::parts(workload, TOPIC, &address)
         .and_then(|parts| loaded(workload, &parts, target, threads));
     let deleted = cluster.delete_topic(TOPIC);

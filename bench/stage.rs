@@ -1,11 +1,13 @@
 //! Gets a server ready for a workload: its topic, filled where it is to be read, and the parts of the load.
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use thalweg_client::{Cluster, ClusterOptions, NewTopic, OffsetSpec};
 
+use crate::backlog;
 use crate::job::{FetchJob, ProduceJob, TailJob, probe_fetch};
 use crate::load::{Job, Part};
 use crate::workload::{Consume, Produce, ReadFrom, Workload};
@@ -14,16 +16,22 @@ use crate::workload::{Consume, Produce, ReadFrom, Workload};
 const DIRTY_KIB_MAX: u64 = 64 * 1024;
 const SETTLE_MAX: Duration = Duration::from_secs(15);
 
-/// Creates a topic, and returns when all its partitions have leaders that lead.
+/// Creates a topic with these properties, and returns when all its partitions have leaders that lead.
 ///
 /// # Errors
 /// When it exists, or the broker refuses.
-pub fn create_topic(cluster: &mut Cluster, name: &str, partitions: usize) -> Result<()> {
+pub fn create_topic(
+    cluster: &mut Cluster,
+    name: &str,
+    partitions: usize,
+    settings: &BTreeMap<String, String>,
+) -> Result<()> {
+    let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
     cluster.create_topic(&NewTopic {
         name: name.to_owned(),
         partitions: Some(i32::try_from(partitions)?),
         replication_factor: Some(1),
-        configs: Vec::new(),
+        configs: settings.iter().map(pair).collect(),
     })?;
     // Leaders may take a moment until they lead.
     let all: Vec<i32> = (0..i32::try_from(partitions)?).collect();
@@ -50,10 +58,19 @@ pub fn fill(workload: &Workload, topic: &str, address: &str, fill_mb: usize) -> 
         ..workload.filling()
     };
     let mut job = ProduceJob::new(topic, workload, &how)?;
-    let per_round = job.bytes_per_request() as usize * workload.partitions;
-    let batches = (fill_mb * 1_000_000).div_ceil(per_round);
+    let batches = batches_for(
+        job.bytes_per_request() as usize,
+        workload.partitions,
+        fill_mb,
+    );
     job.fill(address, batches)?;
     Ok(batches)
+}
+
+/// Batches of this size that each partition gets, so that all of them together have so many megabytes at least.
+#[must_use]
+pub fn batches_for(batch_bytes: usize, partitions: usize, megabytes: usize) -> usize {
+    (megabytes * 1_000_000).div_ceil(batch_bytes * partitions)
 }
 
 /// The producers of a workload.
@@ -110,6 +127,9 @@ pub fn parts(workload: &Workload, topic: &str, address: &str) -> Result<Vec<Part
     let mut parts = Vec::new();
     if let Some(how) = &workload.produce {
         parts.push(produce_part(workload, how, topic)?);
+    }
+    if let Some(how) = &workload.cold {
+        parts.push(backlog::cold_part(how, address)?);
     }
     if let Some(how) = &workload.consume {
         let job: Box<dyn Job> = match how.from {

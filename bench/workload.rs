@@ -1,40 +1,14 @@
 //! Workloads: one TOML file each, in `bench/workloads/`. Reports name them, so their numbers may not change
 //! silently: add a new file instead.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
+use thalweg_protocol::records::Codec;
 
-/// The named workloads, compiled in, so that the binary finds them from every folder.
-const FILES: [(&str, &str); 11] = [
-    ("bulk-produce", include_str!("workloads/bulk-produce.toml")),
-    (
-        "headline-100b",
-        include_str!("workloads/headline-100b.toml"),
-    ),
-    ("one-record", include_str!("workloads/one-record.toml")),
-    ("lone-record", include_str!("workloads/lone-record.toml")),
-    (
-        "one-record-1000",
-        include_str!("workloads/one-record-1000.toml"),
-    ),
-    ("hot-consume", include_str!("workloads/hot-consume.toml")),
-    (
-        "hot-consume-64k",
-        include_str!("workloads/hot-consume-64k.toml"),
-    ),
-    (
-        "open-bulk-50mb",
-        include_str!("workloads/open-bulk-50mb.toml"),
-    ),
-    (
-        "open-one-record-5k",
-        include_str!("workloads/open-one-record-5k.toml"),
-    ),
-    ("mixed", include_str!("workloads/mixed.toml")),
-    ("open-mixed", include_str!("workloads/open-mixed.toml")),
-];
+use crate::catalogue::FILES;
 
 /// One workload. It has a `produce` or a `consume` section, or both, which then run side by side.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -46,14 +20,28 @@ pub struct Workload {
     pub about: String,
     /// Partitions of the topic. Request n of connection c goes to partition (c + n) mod partitions.
     pub partitions: usize,
-    /// Bytes of one record's value; keys are null.
+    /// Bytes of one record's value.
     pub record_bytes: usize,
+    /// Bytes of a record's key; without it keys are null. Keys are random, and each record lies in the partition that
+    /// Kafka's Java client would choose for its key.
+    #[serde(default)]
+    pub key_bytes: usize,
     /// A batch takes as many records as fit in so many bytes, at least one.
+    /// Before compression.
     pub batch_bytes: usize,
+    /// Compression of the batches. Values are random bytes; compressed ones are of 16 letters, about half of which
+    /// compression takes away.
+    #[serde(default)]
+    pub compression: Compression,
+    /// Properties that the topic is created with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub topic: BTreeMap<String, String>,
     /// Connections that write.
     pub produce: Option<Produce>,
     /// Connections that read.
     pub consume: Option<Consume>,
+    /// Connections that drain a backlog beside them.
+    pub cold: Option<Cold>,
     /// A probe of the time from producing to consuming, beside the load.
     pub end_to_end: Option<EndToEnd>,
     /// How long, and how often.
@@ -95,6 +83,50 @@ pub struct Consume {
     pub reader: Reader,
     /// Open loop at this rate.
     pub rate: Option<Rate>,
+}
+
+/// Connections that drain a backlog: connection c reads partition c of a topic of its own from the start to the end, and
+/// again. The backlog is written once, in the batches of 64 KiB of 1,000-byte records, and pushed out of the page cache
+/// before each round where `run --evict` says where it lies.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cold {
+    /// Connections, and partitions of the backlog.
+    pub connections: usize,
+    /// `partition_max_bytes` of Fetch.
+    pub fetch_bytes: usize,
+    /// Megabytes of batches, over all partitions.
+    pub backlog_mb: usize,
+    /// What becomes of the records.
+    #[serde(default)]
+    pub reader: Reader,
+}
+
+/// Compression of batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum Compression {
+    #[default]
+    None,
+    Gzip,
+    Snappy,
+    Lz4,
+    Zstd,
+}
+
+impl Compression {
+    /// As batches name it.
+    #[must_use]
+    pub fn codec(self) -> Codec {
+        match self {
+            Compression::None => Codec::None,
+            Compression::Gzip => Codec::Gzip,
+            Compression::Snappy => Codec::Snappy,
+            Compression::Lz4 => Codec::Lz4,
+            Compression::Zstd => Codec::Zstd,
+        }
+    }
 }
 
 /// What consumers read.
@@ -262,6 +294,11 @@ impl Workload {
                 ReadFrom::Tail => self.check_tail(consume)?,
             }
         }
+        if let Some(cold) = &self.cold {
+            at_least_one("cold.connections", cold.connections)?;
+            at_least_one("cold.fetch_bytes", cold.fetch_bytes)?;
+            at_least_one("cold.backlog_mb", cold.backlog_mb)?;
+        }
         if let Some(probe) = &self.end_to_end {
             positive("end_to_end.probes_per_second", probe.probes_per_second)?;
         }
@@ -290,6 +327,35 @@ impl Workload {
             "consume.rate makes no sense with from = \"tail\": the producers set the rate"
         );
         Ok(())
+    }
+
+    /// The batches of a backlog: what catches up is mostly of another time, and in large batches.
+    #[must_use]
+    pub fn of_backlog(cold: &Cold) -> Workload {
+        Workload {
+            partitions: cold.connections,
+            ..Workload::plain("backlog", 1_000, 65_536)
+        }
+    }
+
+    /// One partition, batches without keys and compression; nobody writes or reads.
+    #[must_use]
+    pub fn plain(name: &str, record_bytes: usize, batch_bytes: usize) -> Workload {
+        Workload {
+            name: name.to_owned(),
+            about: String::new(),
+            partitions: 1,
+            record_bytes,
+            key_bytes: 0,
+            batch_bytes,
+            compression: Compression::None,
+            topic: BTreeMap::new(),
+            produce: None,
+            consume: None,
+            cold: None,
+            end_to_end: None,
+            measure: Measure::default(),
+        }
     }
 
     /// The section to write with when only a topic is to be filled, whatever the workload says.
@@ -328,7 +394,8 @@ fn check_rate(key: &str, rate: Option<Rate>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILES, Rate, Reader, Workload, WorkloadFile};
+    use super::{Rate, Reader, Workload, WorkloadFile};
+    use crate::catalogue::FILES;
 
     const GOOD: &str = r#"
         name = "x"
@@ -351,7 +418,7 @@ mod tests {
     fn named_workloads_are_right_and_have_the_name_of_their_file() {
         for (name, _) in FILES {
             let workload = WorkloadFile::open(name).unwrap().workload;
-            assert_eq!(workload.name, name);
+            assert_eq!(workload.name, *name);
         }
         let on_disk = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/workloads"));
         assert_eq!(on_disk.unwrap().count(), FILES.len());

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::floor::wire::FETCH_VERSION;
 use crate::load::{HEAD_BYTES, Job};
-use crate::workload::{Consume, Workload};
+use crate::workload::{Cold, Consume, Workload};
 
 /// How long a Fetch waits for records.
 const WAIT_MS_MAX: i32 = 500;
@@ -123,6 +123,7 @@ pub struct FetchJob {
     /// Records per request, and steps until a partition begins again.
     stride: i64,
     steps: usize,
+    batch_bytes: u64,
     bytes_per_request: u64,
     sent: Vec<usize>,
 }
@@ -138,7 +139,7 @@ impl FetchJob {
         how: &Consume,
         batches_per_partition: usize,
     ) -> Result<FetchJob> {
-        let batch = SampleBatch::of(workload)?;
+        let batch = SampleBatch::of(workload, 0)?;
         let per_fetch = (how.fetch_bytes / batch.bytes.len()).max(1);
         let steps = batches_per_partition / per_fetch;
         ensure!(
@@ -149,6 +150,7 @@ impl FetchJob {
             frames: Frames::new(topic, workload.partitions, how.fetch_bytes)?,
             stride: (per_fetch * batch.records) as i64,
             steps,
+            batch_bytes: batch.bytes.len() as u64,
             bytes_per_request: (per_fetch * batch.bytes.len()) as u64,
             sent: vec![0; how.connections],
         })
@@ -174,7 +176,8 @@ impl Job for FetchJob {
     fn check(&mut self, _conn: usize, head: &[u8]) -> Result<u64> {
         let bytes = self.frames.record_bytes(head)?;
         ensure!(bytes > 0, "an answer without records");
-        Ok(bytes)
+        // A broker may cut the last batch of an answer short; what is of no use to a client does not count.
+        Ok(bytes / self.batch_bytes * self.batch_bytes)
     }
 
     fn unanswered_bytes(&self) -> Option<u64> {
@@ -200,6 +203,8 @@ pub struct TailJob {
     batch_records: i64,
     /// By connection.
     offsets: Vec<i64>,
+    /// Where a partition ends and is read from the start again; of a backlog only.
+    end: Option<i64>,
 }
 
 impl TailJob {
@@ -208,12 +213,34 @@ impl TailJob {
     /// # Errors
     /// When the topic name is too long.
     pub fn new(topic: &str, workload: &Workload, how: &Consume) -> Result<TailJob> {
-        let batch = SampleBatch::of(workload)?;
+        TailJob::reading(topic, workload, how.connections, how.fetch_bytes)
+    }
+
+    /// For a backlog of so many batches per partition, which nobody writes to any more: each connection drains its
+    /// partition over and over.
+    ///
+    /// # Errors
+    /// When the topic name is too long.
+    pub fn draining(topic: &str, how: &Cold, batches_per_partition: usize) -> Result<TailJob> {
+        let workload = Workload::of_backlog(how);
+        let mut job = TailJob::reading(topic, &workload, how.connections, how.fetch_bytes)?;
+        job.end = Some(batches_per_partition as i64 * job.batch_records);
+        Ok(job)
+    }
+
+    fn reading(
+        topic: &str,
+        workload: &Workload,
+        connections: usize,
+        fetch_bytes: usize,
+    ) -> Result<TailJob> {
+        let batch = SampleBatch::of(workload, 0)?;
         Ok(TailJob {
-            frames: Frames::new(topic, workload.partitions, how.fetch_bytes)?,
+            frames: Frames::new(topic, workload.partitions, fetch_bytes)?,
             batch_bytes: batch.bytes.len() as u64,
             batch_records: batch.records as i64,
-            offsets: vec![0; how.connections],
+            offsets: vec![0; connections],
+            end: None,
         })
     }
 }
@@ -234,6 +261,9 @@ impl Job for TailJob {
         // A broker may cut the last batch of an answer short; it comes again.
         let whole = self.frames.record_bytes(head)? / self.batch_bytes;
         self.offsets[conn] += whole as i64 * self.batch_records;
+        if self.end.is_some_and(|end| self.offsets[conn] >= end) {
+            self.offsets[conn] = 0;
+        }
         Ok(whole * self.batch_bytes)
     }
 
@@ -277,13 +307,12 @@ pub fn probe_fetch(job: &mut FetchJob, address: &str) -> Result<()> {
     let Some(Some(Records::Held(bytes))) = data.map(|p| &p.records) else {
         bail!("no records")
     };
-    ensure!(
-        bytes.len() as u64 == counted,
-        "{} bytes, not {counted}",
-        bytes.len()
-    );
+    let whole = usize::try_from(counted)?;
+    let left = bytes.len().checked_sub(whole);
+    let is_right = left.is_some_and(|left| (left as u64) < job.batch_bytes);
+    ensure!(is_right, "{} bytes, not {counted}", bytes.len());
     let mut records = 0;
-    for batch in batches(bytes) {
+    for batch in batches(&bytes[..whole]) {
         let batch = batch?;
         ensure!(batch.crc_matches(), "a batch is damaged");
         records += i64::from(batch.header.record_count);
@@ -336,7 +365,7 @@ mod tests {
         assert_eq!(asked(&request), (0, job.stride));
         let mut answer = Vec::new();
         wire::put_fetch_head(&mut answer, "bench", 5, 0, 100, 70_000);
-        assert_eq!(job.check(0, &answer).unwrap(), 70_000);
+        assert_eq!(job.check(0, &answer).unwrap(), job.batch_bytes);
     }
 
     #[test]
@@ -356,5 +385,21 @@ mod tests {
         assert_eq!(step(0), ((3, 128), 0));
         assert_eq!(step(batch + 17), ((3, 128), batch));
         assert_eq!(step(0), ((3, 192), 0));
+    }
+
+    #[test]
+    fn a_backlog_is_drained_from_its_start_again() {
+        let cold = Workload::named("catch-up").unwrap().cold.unwrap();
+        let mut job = TailJob::draining("cold", &cold, 3).unwrap();
+        let mut at = Vec::new();
+        for _ in 0..3 {
+            let mut request = Vec::new();
+            job.next(1, 9, &mut request);
+            at.push(asked(&request));
+            let mut answer = Vec::new();
+            wire::put_fetch_head(&mut answer, "cold", 9, 1, 192, 2 * job.batch_bytes);
+            job.check(1, &answer).unwrap();
+        }
+        assert_eq!(at, [(1, 0), (1, 128), (1, 0)]);
     }
 }

@@ -20,8 +20,10 @@ use crate::workload::{Produce, Workload};
 /// Produce requests: request n of connection c goes to partition (c + n) mod partitions.
 #[derive(Clone)]
 pub struct ProduceJob {
-    /// One whole frame per partition.
-    frames: Arc<Vec<Bytes>>,
+    /// By partition: the frame up to its records.
+    heads: Arc<Vec<Bytes>>,
+    /// Records and what follows them: by partition where records have keys, else one for all.
+    tails: Arc<Vec<Bytes>>,
     batch_bytes: u64,
     acks: i16,
     error_at: usize,
@@ -35,32 +37,23 @@ impl ProduceJob {
     /// When the topic name is too long, or the numbers make no batch.
     pub fn new(topic: &str, workload: &Workload, how: &Produce) -> Result<ProduceJob> {
         ensure!(topic.len() <= TOPIC_BYTES_MAX, "the topic name is too long");
-        let batch = SampleBatch::of(workload)?;
-        let mut frames = Vec::new();
-        for index in 0..workload.partitions {
-            let records = Some(Records::Held(BytesMut::from(&batch.bytes[..])));
-            let request = ProduceRequest {
-                transactional_id: None,
-                acks: how.acks,
-                timeout_ms: 30_000,
-                topic_data: vec![TopicProduceData {
-                    name: topic.to_owned(),
-                    partition_data: vec![PartitionProduceData {
-                        index: index as i32,
-                        records,
-                    }],
-                    ..Default::default()
-                }],
-            };
-            frames.push(encoded(frame::encode_request(
-                &request,
-                PRODUCE_VERSION,
-                0,
-                client_id(),
-            )?));
+        let mut batch = SampleBatch::of(workload, 0)?;
+        let mut heads = Vec::new();
+        let mut tails = Vec::new();
+        for partition in 0..workload.partitions {
+            if workload.key_bytes > 0 {
+                batch = SampleBatch::of(workload, partition)?;
+            }
+            let mut head = produce_frame(topic, how.acks, partition, &batch.bytes)?;
+            let tail = head.split_off(head.len() - batch.bytes.len() - AFTER_RECORDS);
+            heads.push(Bytes::copy_from_slice(&head));
+            if workload.key_bytes > 0 || tails.is_empty() {
+                tails.push(tail);
+            }
         }
         Ok(ProduceJob {
-            frames: Arc::new(frames),
+            heads: Arc::new(heads),
+            tails: Arc::new(tails),
             batch_bytes: batch.bytes.len() as u64,
             acks: how.acks,
             error_at: 4 + 4 + 1 + 1 + (1 + topic.len()) + 1 + 4,
@@ -74,15 +67,15 @@ impl ProduceJob {
     /// When a request fails.
     pub fn fill(&mut self, address: &str, rounds: usize) -> Result<()> {
         let mut connection = Connection::open(address, &ConnectOptions::default())?;
-        let frames = Arc::clone(&self.frames);
+        let heads = Arc::clone(&self.heads);
         for _ in 0..rounds {
-            for frame in frames.iter() {
-                connection.send_bytes(frame)?;
+            for (partition, head) in heads.iter().enumerate() {
+                connection.send_bytes(&[head, self.tail(partition)].concat())?;
             }
             if self.acks == 0 {
                 continue;
             }
-            for _ in frames.iter() {
+            for _ in heads.iter() {
                 let answer = connection.read_frame()?;
                 self.check(0, &with_size(&answer))?;
             }
@@ -91,17 +84,38 @@ impl ProduceJob {
     }
 }
 
+/// Bytes of a frame after its records: the empty tagged fields of partition, topic and request.
+const AFTER_RECORDS: usize = 3;
+
+fn produce_frame(topic: &str, acks: i16, partition: usize, batch: &[u8]) -> Result<Bytes> {
+    let request = ProduceRequest {
+        transactional_id: None,
+        acks,
+        timeout_ms: 30_000,
+        topic_data: vec![TopicProduceData {
+            name: topic.to_owned(),
+            partition_data: vec![PartitionProduceData {
+                index: i32::try_from(partition)?,
+                records: Some(Records::Held(BytesMut::from(batch))),
+            }],
+            ..Default::default()
+        }],
+    };
+    let frame = frame::encode_request(&request, PRODUCE_VERSION, 0, client_id())?;
+    Ok(encoded(frame))
+}
+
 impl Job for ProduceJob {
     fn next(&mut self, conn: usize, correlation: i32, head: &mut Vec<u8>) -> usize {
-        let partition = (conn + self.sent[conn]) % self.frames.len();
+        let partition = (conn + self.sent[conn]) % self.heads.len();
         self.sent[conn] += 1;
-        head.extend_from_slice(&self.frames[partition][..HEAD_END]);
+        head.extend_from_slice(&self.heads[partition]);
         head[CORRELATION_AT..HEAD_END].copy_from_slice(&correlation.to_be_bytes());
         partition
     }
 
     fn tail(&self, token: usize) -> &[u8] {
-        &self.frames[token][HEAD_END..]
+        &self.tails[token % self.tails.len()]
     }
 
     fn check(&mut self, _conn: usize, head: &[u8]) -> Result<u64> {
