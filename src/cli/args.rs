@@ -9,6 +9,7 @@ use thalweg_types::Uuid;
 mod admin;
 #[cfg(test)]
 mod documented;
+mod group;
 mod moment;
 mod records;
 
@@ -16,6 +17,11 @@ pub use admin::{
     ConfigAlterArgs, ConfigArgs, ConfigCommand, ConfigDescribeArgs, ConfigOwnerArgs,
     ConfigOwnerKind, TopicAlterArgs, TopicArgs, TopicCommand, TopicCreateArgs, TopicDeleteArgs,
     TopicDescribeArgs, TopicListArgs,
+};
+pub use group::{
+    GroupArgs, GroupChoiceArgs, GroupCommand, GroupDeleteArgs, GroupDeleteOffsetsArgs,
+    GroupDescribeArgs, GroupListArgs, GroupResetArgs, GroupStateChoice, GroupTypeChoice,
+    ResetToArgs, TopicChoice,
 };
 pub use records::{
     AcksChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs, ResetChoice,
@@ -27,7 +33,7 @@ Exit codes:
   1  the operation failed, or `inspect` found damage
   2  the command line or the configuration is wrong; nothing was tried
   3  no broker could be reached
-  4  the topic, partition or file does not exist
+  4  the topic, partition, group or file does not exist
   5  the topic exists already, or the directory is formatted already";
 
 /// A Kafka-compatible log broker, and the tools to work with it.
@@ -50,6 +56,8 @@ pub enum Command {
     Topic(TopicArgs),
     /// Show and change settings of topics and brokers
     Config(ConfigArgs),
+    /// List, describe and delete consumer groups, move their offsets
+    Group(GroupArgs),
     /// Send lines of stdin or files to a topic
     Produce(ProduceArgs),
     /// Print the records of a topic

@@ -8,6 +8,7 @@ use thalweg_client::{ClientError, Cluster, ClusterOptions};
 use thalweg_protocol::ErrorCode;
 
 use crate::args::BrokerArgs;
+use crate::output::printable;
 
 /// Exit codes, documented in `docs/cli.md` and in `thalweg --help`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +21,7 @@ pub enum Exit {
     Usage = 2,
     /// No broker could be reached at the given address.
     Unreachable = 3,
-    /// The thing asked for (a topic, a partition, a file) does not exist.
+    /// The thing asked for (a topic, a partition, a group, a file) does not exist.
     NotFound = 4,
     /// The thing to create exists already, or the directory to format has its identity.
     AlreadyExists = 5,
@@ -70,9 +71,14 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match (&error, error.code()) {
             (ClientError::Unreachable { .. }, _) => Exit::Unreachable,
-            (_, Some(ErrorCode::UnknownTopicOrPartition | ErrorCode::UnknownTopicId)) => {
-                Exit::NotFound
-            }
+            (
+                _,
+                Some(
+                    ErrorCode::UnknownTopicOrPartition
+                    | ErrorCode::UnknownTopicId
+                    | ErrorCode::GroupIdNotFound,
+                ),
+            ) => Exit::NotFound,
             (_, Some(ErrorCode::TopicAlreadyExists)) => Exit::AlreadyExists,
             (_, Some(_) | None) => Exit::Failed,
         };
@@ -124,7 +130,9 @@ pub(crate) fn report(outcome: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("thalweg: {}", failure.message);
+                // Names in it may be anything; only our own line ends are meant.
+                let lines = failure.message.split('\n').map(printable);
+                eprintln!("thalweg: {}", lines.collect::<Vec<_>>().join("\n"));
             }
             ExitCode::from(failure.exit as u8)
         }

@@ -13,8 +13,10 @@ mod base64;
 mod completions;
 mod config;
 mod consume;
+mod ends;
 mod exit;
 mod format;
+mod group;
 mod inspect;
 mod interrupt;
 mod output;
@@ -46,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Format(args) => format::run(args),
         Command::Config(args) => config::run(args.command),
+        Command::Group(args) => group::run(&args.command),
         Command::Topic(args) => topic::run(args.command),
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),

@@ -1,5 +1,6 @@
 //! Tables and JSON on stdout.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -11,8 +12,37 @@ pub(crate) enum Align {
     Right,
 }
 
-/// Prints rows under headings, each column as wide as its widest cell.
+/// Text without anything that a terminal would obey: control characters, and those that turn the
+/// direction of writing, are escaped. Names of groups and clients are whatever a client sent.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let commands =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match commands(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A value, or the sign for none.
+pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
+}
+
+/// Prints rows under headings, each column as wide as its widest cell. Cells are made [`printable`].
 pub(crate) fn table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> io::Result<()> {
+    let clean = |row: &Vec<String>| {
+        row.iter()
+            .map(|cell| printable(cell).into_owned())
+            .collect()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
     let width = |column: usize| {
         let cells = rows
             .iter()
@@ -26,7 +56,7 @@ pub(crate) fn table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> io::Res
         .iter()
         .map(|(name, _)| (*name).to_owned())
         .collect();
-    for row in std::iter::once(&names).chain(rows) {
+    for row in std::iter::once(&names).chain(&rows) {
         let mut line = String::new();
         for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(headings) {
             if !line.is_empty() {
@@ -53,4 +83,16 @@ pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<()> {
 /// Prints one line.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped() {
+        assert_eq!(printable("grüße/a b"), "grüße/a b");
+        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\\u{1b}[2Jb\\n");
+        assert_eq!(printable("\u{202e}x\u{9b}"), "\\u{202e}x\\u{9b}");
+    }
 }

@@ -11,8 +11,9 @@ use crate::args::{
     TopicAlterArgs, TopicCommand, TopicCreateArgs, TopicDeleteArgs, TopicDescribeArgs,
     TopicListArgs,
 };
+use crate::ends::{known_offsets, told};
 use crate::exit::{Exit, Failure, connect};
-use crate::output::{self, Align};
+use crate::output::{self, Align, or_dash};
 
 /// Runs one subcommand of `thalweg topic`.
 pub(crate) fn run(command: TopicCommand) -> Result<(), Failure> {
@@ -171,36 +172,15 @@ fn describe(args: &TopicDescribeArgs) -> Result<(), Failure> {
     } else {
         print_descriptions(&described)?;
     }
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(Exit::Failed, failures.join("\nthalweg: "))),
-    }
+    told(&failures)
 }
 
-/// What a leader says against one partition goes to `failures`: the rest is still worth showing.
 fn describe_one(
     cluster: &mut Cluster,
     topic: &Topic,
     failures: &mut Vec<String>,
 ) -> Result<TopicDescription, Failure> {
-    let mut known = |spec| -> Result<BTreeMap<i32, FoundOffset>, Failure> {
-        let mut offsets = BTreeMap::new();
-        for (partition, answer) in cluster.offsets_of_each(topic, spec)? {
-            match answer {
-                Ok(found) => {
-                    offsets.insert(partition, found);
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    // What keeps a leader from telling one end keeps it from telling the other.
-                    if !failures.contains(&text) {
-                        failures.push(text);
-                    }
-                }
-            }
-        }
-        Ok(offsets)
-    };
+    let mut known = |spec| known_offsets(cluster, topic, spec, failures);
     let (starts, ends) = (known(OffsetSpec::Earliest)?, known(OffsetSpec::Latest)?);
     let leaderless = topic.partitions.iter().filter(|p| p.leader < 0);
     failures.extend(leaderless.map(|p| format!("{}-{} has no leader", topic.name, p.index)));
@@ -275,10 +255,6 @@ fn print_description(topic: &TopicDescription) -> Result<(), Failure> {
         &headings,
         &topic.partitions.iter().map(row).collect::<Vec<_>>(),
     )?)
-}
-
-fn or_dash<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(|| "-".to_owned(), |v| v.to_string())
 }
 
 fn joined(ids: &[i32]) -> String {

@@ -397,6 +397,26 @@ impl Cluster {
         self.topics.clear();
     }
 
+    /// Asks some broker which brokers there are, once.
+    pub(crate) fn refresh_brokers(&mut self) -> Result<()> {
+        let request = MetadataRequest {
+            topics: Some(Vec::new()),
+            ..Default::default()
+        };
+        let response = self.any()?.call(&request)?;
+        self.adopt_brokers(&response);
+        Ok(())
+    }
+
+    /// A broker that another answer than that to a metadata request named.
+    pub(crate) fn learn_broker(&mut self, broker: &Broker) {
+        let same = |known: &Broker| known.host == broker.host && known.port == broker.port;
+        if !self.brokers.get(&broker.id).is_some_and(same) {
+            self.disconnect(broker.id);
+            self.brokers.insert(broker.id, broker.clone());
+        }
+    }
+
     fn adopt_brokers(&mut self, response: &MetadataResponse) {
         let brokers = response.brokers.iter().map(|b| Broker {
             id: b.node_id,

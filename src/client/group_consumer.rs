@@ -12,33 +12,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use thalweg_protocol::messages::leave_group_request::MemberIdentity;
-use thalweg_protocol::messages::offset_commit_request::{
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
 use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
-use thalweg_protocol::messages::{
-    FindCoordinatorRequest, LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest,
-};
+use thalweg_protocol::messages::{LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest};
 use thalweg_protocol::{ErrorCode, Request};
 
 use crate::assignor::TopicPartition;
-use crate::cluster::{Broker, Cluster, MissingTopic};
+use crate::cluster::{Cluster, MissingTopic};
 use crate::connection::Connection;
 use crate::consumer::{Consumer, ConsumerOptions, Fetched, OnOutOfRange, Position};
+use crate::coordinator::call_up_to;
 use crate::error::{Advice, ClientError, Result};
+use crate::group_offsets::{OFFSET_COMMIT_BY_NAME, OFFSET_FETCH_OF_ONE, commit_rows};
 use crate::membership::{Action, GroupOptions, Loss, Membership};
 
 /// A join is answered when every other member has come back: the default `max.poll.interval.ms` of
 /// Kafka's clients is the longest that one usually takes.
 const JOIN_WAIT: Duration = Duration::from_secs(305);
-/// The last versions that name one group, and topics instead of their ids.
-const FIND_COORDINATOR_OF_ONE: i16 = 3;
-const OFFSET_COMMIT_BY_NAME: i16 = 9;
-const OFFSET_FETCH_OF_ONE: i16 = 7;
 /// LeaveGroup names one member, and not several, up to this version.
 const LEAVE_AS_ONE: i16 = 2;
-/// Kafka's number for the coordinator of a consumer group.
-const GROUP_KEY: i8 = 0;
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 /// A member without partitions looks for news so often.
 const PAUSE_WITHOUT_PARTITIONS: Duration = Duration::from_millis(100);
@@ -251,28 +242,8 @@ impl GroupConsumer {
     }
 
     fn find_coordinator(&mut self) -> Result<()> {
-        let request = FindCoordinatorRequest {
-            key: self.group_id(),
-            key_type: GROUP_KEY,
-            coordinator_keys: Vec::new(),
-        };
-        let connection = self.consumer.cluster().any();
-        let answer = match connection.and_then(|c| call_up_to(c, &request, FIND_COORDINATOR_OF_ONE))
-        {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.consumer.cluster().prepare_retry_somewhere(&error);
-                return Err(error);
-            }
-        };
-        let what = || format!("find the coordinator of group {}", request.key);
-        ClientError::check(answer.error_code, what, answer.error_message.as_deref())?;
-        let broker = Broker {
-            id: answer.node_id,
-            host: answer.host,
-            port: answer.port,
-            rack: None,
-        };
+        let group = self.group_id();
+        let broker = self.consumer.cluster().find_coordinator(&group)?;
         self.coordinator_address = Some(broker.address());
         self.membership.on_coordinator_found();
         Ok(())
@@ -355,29 +326,12 @@ impl GroupConsumer {
     }
 
     fn commit_once(&mut self) -> Result<()> {
-        let mut topics: Vec<OffsetCommitRequestTopic> = Vec::new();
-        for ((name, partition), offset) in &self.pending {
-            let row = OffsetCommitRequestPartition {
-                partition_index: *partition,
-                committed_offset: *offset,
-                committed_metadata: Some(String::new()),
-                ..Default::default()
-            };
-            match topics.iter_mut().find(|t| t.name == *name) {
-                Some(known) => known.partitions.push(row),
-                None => topics.push(OffsetCommitRequestTopic {
-                    name: name.clone(),
-                    partitions: vec![row],
-                    ..Default::default()
-                }),
-            }
-        }
         let (member_id, generation) = self.membership.identity();
         let request = OffsetCommitRequest {
             group_id: self.group_id(),
             generation_id_or_member_epoch: generation,
             member_id: member_id.to_owned(),
-            topics,
+            topics: commit_rows(&self.pending),
             ..Default::default()
         };
         let answer = self.ask(&request, OFFSET_COMMIT_BY_NAME, None)?;
@@ -452,18 +406,5 @@ impl GroupConsumer {
 
     fn member_id(&self) -> String {
         self.membership.identity().0.to_owned()
-    }
-}
-
-/// Calls in the newest common version that is not above `newest`.
-fn call_up_to<R: Request>(
-    connection: &mut Connection,
-    request: &R,
-    newest: i16,
-) -> Result<R::Response> {
-    let version = connection.api_table().newest_up_to::<R>(newest);
-    match version {
-        Some(version) => connection.call_at(request, version),
-        None => connection.call(request),
     }
 }

@@ -8,6 +8,7 @@ mod administering;
 mod batch;
 mod broker;
 mod command_consume;
+mod command_group;
 mod command_line;
 mod command_produce;
 mod configuring;

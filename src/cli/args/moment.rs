@@ -19,6 +19,57 @@ pub(super) fn parse_moment(text: &str) -> Result<i64, String> {
     })
 }
 
+/// Milliseconds of an ISO 8601 duration of days, hours, minutes and seconds, such as `P1DT2H30M` or
+/// `PT0.5S`. Months and years have no fixed length and are none.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub(super) fn parse_span(text: &str) -> Result<i64, String> {
+    let units = [('D', DAY_MS), ('H', 3_600_000), ('M', 60_000), ('S', 1_000)];
+    let span = || {
+        let body = text.strip_prefix('P')?;
+        let (days, time) = match body.split_once('T') {
+            Some((_, "")) => return None,
+            Some((days, time)) => (days, time),
+            None => (body, ""),
+        };
+        let (day_units, time_units) = units.split_at(1);
+        let sum = span_part(days, day_units)?.checked_add(span_part(time, time_units)?)?;
+        (!body.is_empty()).then_some(sum)
+    };
+    span().ok_or_else(|| format!("`{text}` is no duration; write for example PT1H30M or P7D"))
+}
+
+/// Numbers with units, each at most once and in this order. Only seconds may have a fraction.
+fn span_part(mut text: &str, units: &[(char, i64)]) -> Option<i64> {
+    let mut sum = 0_i64;
+    for (unit, ms) in units {
+        let Some((number, rest)) = text.split_once(*unit) else {
+            continue;
+        };
+        let (whole, fraction) = match number.split_once('.') {
+            Some((whole, fraction)) if *unit == 'S' => (whole, fraction),
+            Some(_) => return None,
+            None => (number, "0"),
+        };
+        let (whole, thousandths) = (digits(whole, whole.len())?, fraction_ms(fraction)?);
+        sum = sum
+            .checked_add(whole.checked_mul(*ms)?)?
+            .checked_add(thousandths)?;
+        text = rest;
+    }
+    text.is_empty().then_some(sum)
+}
+
+/// The digits behind the point of a number of seconds, in milliseconds: what is finer is dropped.
+fn fraction_ms(text: &str) -> Option<i64> {
+    if !(1..=9).contains(&text.len()) {
+        return None;
+    }
+    digits(text, text.len())?;
+    format!("{text:0<3}").get(..3)?.parse().ok()
+}
+
 fn parse_iso(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, ""));
     let days = days_since_1970(date)?;
@@ -69,12 +120,7 @@ fn clock_ms(clock: &str) -> Option<i64> {
     let seconds = digits(seconds, 2).filter(|s| *s < 60)?;
     let millis = match fraction {
         None => 0,
-        // What is finer than a millisecond is dropped.
-        Some(text) if (1..=9).contains(&text.len()) => {
-            digits(text, text.len())?;
-            format!("{text:0<3}").get(..3)?.parse().ok()?
-        }
-        Some(_) => return None,
+        Some(text) => fraction_ms(text)?,
     };
     let is_over = fields.next().is_none();
     is_over.then_some(((hours * 60 + minutes) * 60 + seconds) * 1_000 + millis)
@@ -106,7 +152,41 @@ fn digits(text: &str, count: usize) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_moment;
+    use super::{parse_moment, parse_span};
+
+    #[test]
+    fn spans() {
+        let known = [
+            ("PT1S", 1_000),
+            ("PT0.5S", 500),
+            ("PT1H30M", 5_400_000),
+            ("P7D", 604_800_000),
+            ("P1DT2H3M4.005S", 93_784_005),
+            ("PT0S", 0),
+        ];
+        for (text, expected) in known {
+            assert_eq!(parse_span(text), Ok(expected), "{text}");
+        }
+        let bad = [
+            "",
+            "P",
+            "PT",
+            "1H",
+            "PT1",
+            "P1H",
+            "PT1D",
+            "PT1M1H",
+            "P1Y",
+            "PT1.5H",
+            "PT-1S",
+            "PT1.S",
+            "P99999999999999999D",
+            "PT1HX",
+        ];
+        for text in bad {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
+    }
 
     /// Compared with `date -u -d ... +%s%3N`.
     #[test]

@@ -1,0 +1,316 @@
+//! `thalweg group`.
+
+use serde_json::{Value, json};
+
+use crate::broker::{Broker, Options};
+use crate::groups::{commit_patiently, fetch_all, join, join_request, options, with_coordinators};
+use crate::tool::{Running, against, refused, thalweg, with_input};
+
+/// A broker with topic `t` of two partitions, 10 records in the first, and what a test commits.
+fn broker(options: Options, committed: &[(&str, i32, i64)]) -> Broker {
+    let broker = Broker::start_with(options);
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 2, &[]);
+    let lines = (0..10).map(|n| format!("{n}\n")).collect::<String>();
+    let sent = with_input(
+        &broker,
+        &["produce", "t", "--partition", "0"],
+        lines.as_bytes(),
+    );
+    assert!(sent.status.success(), "{sent:?}");
+    if !committed.is_empty() {
+        commit_patiently(&mut client, "g", committed);
+    }
+    broker
+}
+
+fn json_of(broker: &Broker, arguments: &[&str], code: i32) -> Value {
+    let text = against(broker, &[arguments, &["--json"]].concat(), code);
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn offsets(broker: &Broker) -> Vec<(i32, i64)> {
+    let all = fetch_all(&mut broker.connect(), "g");
+    all.into_iter()
+        .map(|((_, p), offset)| (p, offset))
+        .collect()
+}
+
+#[test]
+fn groups_are_listed_by_state_and_type_and_described_with_their_lag() {
+    let broker = broker(options(), &[("t", 0, 4)]);
+    let mut client = broker.connect();
+    join(&mut client, "live", 4);
+    let listed = json_of(&broker, &["group", "list"], 0);
+    let names: Vec<&Value> = listed
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|g| &g["name"])
+        .collect();
+    assert_eq!(names, ["g", "live"]);
+    let empty = [
+        "group",
+        "list",
+        "--state",
+        "empty,dead",
+        "--type",
+        "Classic",
+    ];
+    let listed = json_of(&broker, &empty, 0);
+    let wanted = json!([{"name": "g", "type": "classic", "state": "Empty", "protocol_type": ""}]);
+    assert_eq!(listed, wanted);
+    assert_eq!(
+        json_of(&broker, &["group", "list", "--type", "share"], 0),
+        json!([])
+    );
+    against(&broker, &["group", "list", "--state", "asleep"], 2);
+
+    let described = json_of(&broker, &["group", "describe", "g"], 0);
+    let line = &described[0]["offsets"][0];
+    assert_eq!(
+        (
+            &line["committed_offset"],
+            &line["end_offset"],
+            &line["lag"],
+            &line["metadata"]
+        ),
+        (&json!(4), &json!(10), &json!(6), &json!("note"))
+    );
+    let told = against(&broker, &["group", "describe", "g"], 0);
+    assert!(
+        told.contains("Group g  state Empty  type classic  members 0"),
+        "{told}"
+    );
+    let described = json_of(
+        &broker,
+        &["group", "describe", "--all-groups", "--members"],
+        0,
+    );
+    assert_eq!(described[1]["members"][0]["client_id"], "blackbox");
+    assert_eq!(described[1]["offsets"], Value::Null);
+    let told = against(&broker, &["group", "describe", "live", "--state"], 0);
+    assert_eq!(told.lines().count(), 1, "{told}");
+    let (_, said) = refused(&broker, &["group", "describe", "nobody"], 4);
+    assert_eq!(said, "thalweg: group nobody does not exist\n");
+    against(&broker, &["group", "describe"], 2);
+}
+
+#[test]
+fn offsets_move_only_when_it_is_asked_for() {
+    let broker = broker(options(), &[("t", 0, 4)]);
+    let reset = |arguments: &[&str]| {
+        let all = [
+            &["group", "reset-offsets", "g", "--topic", "t:0"],
+            arguments,
+        ]
+        .concat();
+        let report = json_of(&broker, &all, 0);
+        (
+            report["executed"].clone(),
+            report["offsets"][0]["new_offset"].clone(),
+        )
+    };
+    assert_eq!(reset(&["--to-earliest"]), (json!(false), json!(0)));
+    assert_eq!(offsets(&broker), [(0, 4)], "only shown");
+    for (to, offset) in [
+        (&["--to-latest"][..], 10),
+        (&["--shift-by", "-3"], 7),
+        (&["--shift-by", "100"], 10),
+        (&["--to-offset", "2"], 2),
+        (&["--to-current"], 2),
+        (&["--to-datetime", "2020-01-01T00:00:00"], 0),
+        (&["--by-duration", "P1D"], 0),
+        (&["--to-datetime", "2100-01-01"], 10),
+    ] {
+        let told = reset(&[to, &["--execute"]].concat());
+        assert_eq!(told, (json!(true), json!(offset)), "{to:?}");
+        assert_eq!(offsets(&broker), [(0, offset)], "{to:?}");
+    }
+}
+
+#[test]
+fn offsets_move_of_some_partitions_or_of_all_that_are_committed_for() {
+    let broker = broker(options(), &[("t", 0, 4)]);
+    // A topic means all its partitions, and all topics those that are committed for.
+    let both = [
+        "group",
+        "reset-offsets",
+        "g",
+        "--topic",
+        "t",
+        "--to-earliest",
+        "--execute",
+    ];
+    against(&broker, &both, 0);
+    assert_eq!(offsets(&broker), [(0, 0), (1, 0)]);
+    let all = [
+        "group",
+        "reset-offsets",
+        "g",
+        "--all-topics",
+        "--to-offset",
+        "3",
+        "--execute",
+    ];
+    against(&broker, &all, 0);
+    assert_eq!(
+        offsets(&broker),
+        [(0, 3), (1, 0)],
+        "within what the log has"
+    );
+    let shift = [
+        "group",
+        "reset-offsets",
+        "new",
+        "--topic",
+        "t:1",
+        "--shift-by",
+        "1",
+    ];
+    let (_, said) = refused(&broker, &shift, 1);
+    assert!(said.contains("no committed offset for t-1"), "{said}");
+    against(&broker, &["group", "reset-offsets", "g", "--all-topics"], 2);
+    against(&broker, &["group", "reset-offsets", "g", "--to-latest"], 2);
+    let missing = [
+        "group",
+        "reset-offsets",
+        "g",
+        "--topic",
+        "t:7",
+        "--to-latest",
+    ];
+    against(&broker, &missing, 4);
+}
+
+#[test]
+fn a_plan_goes_out_to_a_file_and_comes_back() {
+    let broker = broker(options(), &[("t", 0, 4), ("t", 1, 0)]);
+    let export = [
+        "group",
+        "reset-offsets",
+        "g",
+        "--all-topics",
+        "--to-current",
+        "--export",
+    ];
+    let (plan, said) = refused(&broker, &export, 0);
+    assert_eq!(plan, "t,0,4\nt,1,0\n");
+    assert!(said.contains("--execute"), "{said}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("plan.csv");
+    let path = file.to_str().expect("UTF-8");
+    std::fs::write(&file, "\"t\",0,9\nother,t,0,1\n").expect("a file");
+    let from = [
+        "group",
+        "reset-offsets",
+        "g",
+        "--from-file",
+        path,
+        "--execute",
+    ];
+    against(&broker, &from, 0);
+    assert_eq!(offsets(&broker), [(0, 9), (1, 0)]);
+    std::fs::write(&file, "t,zero,9\n").expect("a file");
+    let (_, said) = refused(&broker, &from, 2);
+    assert!(said.contains("line 1"), "{said}");
+    std::fs::remove_file(&file).expect("it was there");
+    against(&broker, &from, 4);
+}
+
+#[test]
+fn a_group_with_members_is_left_alone() {
+    let broker = broker(options(), &[("t", 0, 4)]);
+    let reader = Running::start(&broker, &["consume", "t", "--group", "g"]);
+    assert_eq!(reader.line(), "4");
+    for command in [
+        &[
+            "group",
+            "reset-offsets",
+            "g",
+            "--all-topics",
+            "--to-earliest",
+            "--execute",
+        ][..],
+        &[
+            "group",
+            "reset-offsets",
+            "g",
+            "new",
+            "--topic",
+            "t",
+            "--to-earliest",
+            "--execute",
+        ],
+        &["group", "delete", "g"],
+    ] {
+        let (_, said) = refused(&broker, command, 1);
+        assert!(
+            said.starts_with("thalweg: group g has live members"),
+            "{said}"
+        );
+    }
+    let forget = ["group", "delete-offsets", "g", "--topic", "t"];
+    let (_, said) = refused(&broker, &forget, 1);
+    assert!(said.contains("members of group g read t"), "{said}");
+    assert!(fetch_all(&mut broker.connect(), "new").is_empty());
+    let described = json_of(&broker, &["group", "describe", "g"], 0);
+    assert_eq!(described[0]["state"], "Stable");
+    assert_eq!(described[0]["members"][0]["topics"], json!(["t"]));
+    assert_eq!(
+        described[0]["offsets"][1]["client_id"], "thalweg",
+        "reads it, no commit"
+    );
+    reader.stop();
+    let forget = ["group", "delete-offsets", "g", "--topic", "t:1"];
+    against(&broker, &forget, 4);
+    let forget = json_of(
+        &broker,
+        &["group", "delete-offsets", "g", "--topic", "t"],
+        0,
+    );
+    assert_eq!(forget[0]["deleted"], json!(true));
+    assert!(offsets(&broker).is_empty());
+}
+
+#[test]
+fn groups_are_deleted_each_by_itself() {
+    let broker = broker(options(), &[("t", 0, 4)]);
+    let told = json_of(&broker, &["group", "delete", "nobody", "g"], 4);
+    assert_eq!(told[0]["error"], "group nobody does not exist");
+    assert_eq!(
+        told[1],
+        json!({"name": "g", "deleted": true, "error": null})
+    );
+    assert_eq!(json_of(&broker, &["group", "list"], 0), json!([]));
+}
+
+#[test]
+fn bi_36_names_can_not_command_a_terminal() {
+    let broker = broker(options(), &[]);
+    let mut client = broker.connect();
+    let name = "\u{1b}[2Jevil\n";
+    commit_patiently(&mut client, name, &[("t", 0, 4)]);
+    let mut request = join_request(name, "");
+    request.protocol_type = "\u{7}type".to_owned();
+    client.call(&request, 3);
+    for command in [
+        &["group", "list"][..],
+        &["group", "describe", "--all-groups", "--members"],
+    ] {
+        let told = against(&broker, command, 0);
+        let is_plain = |c: char| !c.is_control() || c == '\n';
+        assert!(
+            told.contains("\\u{1b}[2Jevil\\n") && told.chars().all(is_plain),
+            "{told:?}"
+        );
+    }
+    let (_, said) = refused(&broker, &["group", "delete", name], 1);
+    assert!(said.contains("group \\u{1b}[2Jevil\\n has"), "{said:?}");
+}
+
+#[test]
+fn without_a_broker_there_are_no_groups() {
+    let nowhere = ["group", "list", "--bootstrap-server", "127.0.0.1:1"];
+    assert_eq!(thalweg(&nowhere).status.code(), Some(3));
+}
