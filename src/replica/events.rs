@@ -2,6 +2,7 @@
 
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
+use crate::acked::AckPoint;
 use crate::epoch_cache::{EpochCache, EpochEnd};
 use crate::producers::Producers;
 use crate::refused::Refused;
@@ -16,7 +17,7 @@ pub enum Acks {
     /// Never. The machine answers its token like [`Acks::Leader`], so that the shell can close the
     /// connection when the write failed (RP-6).
     None,
-    /// When the leader has written the batch.
+    /// When the batch counts on the leader ([`AckPoint`]): it is written, or durable.
     Leader,
     /// When the high watermark has passed it.
     All,
@@ -109,6 +110,10 @@ pub struct ReplicaStart {
     pub log_start: Offset,
     /// End of the log.
     pub log_end: Offset,
+    /// End of what is on the disk for certain.
+    pub durable_end: Offset,
+    /// From where on records count, as the topic says.
+    pub ack_point: AckPoint,
     /// High watermark as last written down; brought within the log.
     pub high_watermark: Offset,
     /// Leader epochs, from their file or rebuilt from the log.

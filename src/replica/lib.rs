@@ -8,12 +8,13 @@
 //! # Order of calls
 //! [`Replica::new`] on a recovered log, [`Replica::become_leader`], then per batch
 //! [`Replica::on_produce`] (assigns offsets at once, or knows a retry), storage writes, [`Replica::on_written`] or
-//! [`Replica::on_write_failed`]. A fetch is [`Replica::on_fetch`], a read by storage, and, when it
+//! [`Replica::on_write_failed`], and in its time [`Replica::on_durable`]. A fetch is [`Replica::on_fetch`], a read by storage, and, when it
 //! found too little, [`Replica::park_fetch`]. Durability comes back as an event, so an answer can
 //! not run ahead of the write it depends on.
 //!
 //! # Invariants ([`Replica::check`])
-//! log start <= high watermark <= written end <= assigned end. Every token given to `on_produce`
+//! log start <= high watermark <= acknowledged end <= written end <= assigned end, and durable end <=
+//! acknowledged end, which is the written end or lags behind it for durability ([`AckPoint`]). Every token given to `on_produce`
 //! with success is answered exactly once. Every registration of a fetch is woken at most once.
 //! The high watermark never moves back and stands still below min.insync.replicas (RP-3). What is known
 //! of producers is what the batches of the log say, and those in flight.
@@ -25,6 +26,7 @@
 //!
 //! Start reading at [`Replica`], then [`EpochCache`] and [`Producers`].
 
+mod acked;
 mod delete_records;
 mod epoch_cache;
 mod events;
@@ -35,6 +37,7 @@ mod producers;
 mod refused;
 mod replica;
 
+pub use acked::AckPoint;
 pub use epoch_cache::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileError};
 pub use events::{
     Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,

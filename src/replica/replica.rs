@@ -3,6 +3,7 @@
 use thalweg_protocol::records::BatchSummary;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
+use crate::acked::{AckPoint, Acked};
 use crate::epoch_cache::{EpochCache, EpochChange, EpochEnd};
 use crate::events::{
     Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,
@@ -50,8 +51,9 @@ pub struct Replica {
     log_start: Offset,
     assigned_end: Offset,
     written_end: Offset,
+    acked: Acked,
     high_watermark: Offset,
-    await_written: ProduceQueue,
+    await_acked: ProduceQueue,
     await_committed: ProduceQueue,
     byte_counts: ByteCounts,
     fetches: ParkedFetches,
@@ -62,12 +64,16 @@ impl Replica {
     /// A replica over a recovered log. It serves nothing before [`Replica::become_leader`].
     ///
     /// # Panics
-    /// When the start of the log lies above its end.
+    /// When the start of the log, or what is durable of it, lies above its end.
     #[must_use]
     pub fn new(start: ReplicaStart) -> Replica {
         assert!(
             start.log_start <= start.log_end,
             "a log starts at or before its end"
+        );
+        assert!(
+            start.durable_end <= start.log_end,
+            "what is durable is written"
         );
         Replica {
             local: start.local,
@@ -77,8 +83,10 @@ impl Replica {
             log_start: start.log_start,
             assigned_end: start.log_end,
             written_end: start.log_end,
+            // What a former life has written may have been shown: it is not hidden again.
+            acked: Acked::new(start.ack_point, start.durable_end, start.log_end),
             high_watermark: start.high_watermark.clamp(start.log_start, start.log_end),
-            await_written: ProduceQueue::default(),
+            await_acked: ProduceQueue::default(),
             await_committed: ProduceQueue::default(),
             byte_counts: ByteCounts::default(),
             fetches: ParkedFetches::default(),
@@ -210,7 +218,7 @@ impl Replica {
             .on_assigned(end, u64::try_from(batch.bytes).unwrap_or(u64::MAX));
         let parked = ParkedProduce { token, assigned };
         match acks {
-            Acks::None | Acks::Leader => self.await_written.push(parked),
+            Acks::None | Acks::Leader => self.await_acked.push(parked),
             Acks::All => self.await_committed.push(parked),
         }
         Ok(Accepted::Append(assigned))
@@ -231,7 +239,7 @@ impl Replica {
         };
         let parked = ParkedProduce { token, assigned };
         let (queue, passed) = match acks {
-            Acks::None | Acks::Leader => (&mut self.await_written, self.written_end),
+            Acks::None | Acks::Leader => (&mut self.await_acked, self.acked.end()),
             Acks::All => (&mut self.await_committed, self.high_watermark),
         };
         if assigned.end <= passed {
@@ -255,7 +263,28 @@ impl Replica {
         );
         self.written_end = end;
         self.producers.on_written(end);
-        while let Some(parked) = self.await_written.pop_before(end) {
+        self.acked.on_written(end);
+        self.move_acked(out);
+    }
+
+    /// Storage has everything below `end` on the disk.
+    ///
+    /// # Panics
+    /// When `end` lies above what is written.
+    pub fn on_durable(&mut self, end: Offset, out: &mut Vec<Effect>) {
+        assert!(end <= self.written_end, "durable what was written");
+        self.acked.on_durable(end);
+        self.move_acked(out);
+    }
+
+    /// The topic's flush.messages changed. What has counted goes on to count.
+    pub fn on_ack_point(&mut self, point: AckPoint, out: &mut Vec<Effect>) {
+        self.acked.set_point(point, self.written_end);
+        self.move_acked(out);
+    }
+
+    fn move_acked(&mut self, out: &mut Vec<Effect>) {
+        while let Some(parked) = self.await_acked.pop_before(self.acked.end()) {
             self.answer(parked, out);
         }
         self.move_high_watermark(out);
@@ -462,6 +491,18 @@ impl Replica {
         self.written_end
     }
 
+    /// End of what is on the disk, as far as storage has told.
+    #[must_use]
+    pub fn durable_end(&self) -> Offset {
+        self.acked.durable_end()
+    }
+
+    /// End of what counts: producers that do not wait for other replicas are answered up to here.
+    #[must_use]
+    pub fn acked_end(&self) -> Offset {
+        self.acked.end()
+    }
+
     /// High watermark.
     #[must_use]
     pub fn high_watermark(&self) -> Offset {
@@ -471,7 +512,7 @@ impl Replica {
     /// Produces that wait for their answer.
     #[must_use]
     pub fn parked_produces(&self) -> usize {
-        self.await_written.len() + self.await_committed.len()
+        self.await_acked.len() + self.await_committed.len()
     }
 
     /// Fetches that wait for records.
@@ -491,8 +532,8 @@ impl Replica {
             "log start <= high watermark"
         );
         assert!(
-            self.high_watermark <= self.written_end,
-            "high watermark <= written end"
+            self.high_watermark <= self.acked.end(),
+            "high watermark <= acknowledged end"
         );
         assert!(
             self.written_end <= self.assigned_end,
@@ -505,8 +546,8 @@ impl Replica {
             .latest()
             .map_or(Offset::ZERO, |entry| entry.start);
         assert!(newest <= self.written_end, "no epoch begins beyond the log");
-        self.await_written
-            .check(self.written_end, self.assigned_end);
+        self.acked.check(self.written_end);
+        self.await_acked.check(self.acked.end(), self.assigned_end);
         self.await_committed
             .check(self.high_watermark, self.assigned_end);
         self.byte_counts
@@ -579,7 +620,7 @@ impl Replica {
         let alone = leading.in_sync.iter().all(|id| *id == self.local);
         let enough = leading.in_sync_count() >= leading.needed();
         if alone && enough {
-            self.written_end
+            self.acked.end()
         } else {
             self.high_watermark
         }
@@ -616,7 +657,7 @@ impl Replica {
     }
 
     fn fail_produces(&mut self, from: Offset, why: Refused, out: &mut Vec<Effect>) {
-        for queue in [&mut self.await_written, &mut self.await_committed] {
+        for queue in [&mut self.await_acked, &mut self.await_committed] {
             while let Some(parked) = queue.pop_from(from) {
                 out.push(Effect::AnswerProduce {
                     token: parked.token,

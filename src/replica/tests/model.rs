@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 use thalweg_protocol::records::{BatchSummary, Codec, TimestampType};
 use thalweg_replica::{
-    Accepted, Acks, Effect, EpochCache, FetchAsk, Isolation, Leadership, Parking, Producers,
-    Refused, Replica, ReplicaStart, StopReason, Token,
+    Accepted, AckPoint, Acks, Effect, EpochCache, FetchAsk, Isolation, Leadership, Parking,
+    Producers, Refused, Replica, ReplicaStart, StopReason, Token,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
@@ -19,6 +19,10 @@ enum Event {
     },
     /// So many of the batches in flight are written.
     Written(usize),
+    /// So many of the batches that are written are on the disk.
+    Durable(usize),
+    /// The topic's flush.messages is 1 from now on, or is not.
+    Point(bool),
     /// All in flight but so many are lost.
     Failed(usize),
     Park {
@@ -43,6 +47,8 @@ fn events() -> impl Strategy<Value = Event> {
         6 => (1..6i32, 61..300usize, -1..2i16)
             .prop_map(|(records, bytes, acks)| Event::Produce { records, bytes, acks }),
         6 => (1..4usize).prop_map(Event::Written),
+        4 => (1..4usize).prop_map(Event::Durable),
+        1 => proptest::bool::ANY.prop_map(Event::Point),
         1 => (0..3usize).prop_map(Event::Failed),
         4 => (0..3i64, 0..500u64).prop_map(|(back, missing)| Event::Park { back, missing }),
         1 => (0..30usize).prop_map(Event::Unpark),
@@ -71,6 +77,11 @@ struct Sleeper {
 struct Model {
     batches: Vec<Batch>,
     written: usize,
+    durable: usize,
+    /// Only what is durable counts.
+    waits: bool,
+    /// So many of the first batches have counted once.
+    acked: usize,
     hw: i64,
     start: i64,
     leading: bool,
@@ -107,8 +118,13 @@ impl Model {
     }
 
     fn settle(&mut self) {
+        let counts = match self.waits {
+            true => self.durable,
+            false => self.written,
+        };
+        self.acked = self.acked.max(counts);
         if self.leading && self.enough() && self.in_sync == 1 {
-            self.hw = self.hw.max(self.written_end());
+            self.hw = self.hw.max(self.end_of(self.acked));
         }
     }
 
@@ -134,6 +150,8 @@ impl Run {
             local: BrokerId(1),
             log_start: Offset(0),
             log_end: Offset(0),
+            durable_end: Offset(0),
+            ack_point: AckPoint::Written,
             high_watermark: Offset(0),
             epochs: EpochCache::default(),
             producers: Producers::default(),
@@ -157,6 +175,22 @@ impl Run {
                 m.written = (m.written + count).min(m.batches.len());
                 self.replica
                     .on_written(Offset(self.model.written_end()), &mut out);
+                self.model.settle();
+            }
+            Event::Durable(count) => {
+                let m = &mut self.model;
+                m.durable = (m.durable + count).min(m.written);
+                let end = m.end_of(m.durable);
+                self.replica.on_durable(Offset(end), &mut out);
+                self.model.settle();
+            }
+            Event::Point(waits) => {
+                self.model.waits = *waits;
+                let point = match waits {
+                    true => AckPoint::Durable,
+                    false => AckPoint::Written,
+                };
+                self.replica.on_ack_point(point, &mut out);
                 self.model.settle();
             }
             Event::Failed(kept) => {
@@ -337,9 +371,9 @@ impl Run {
                         let passed = if batch.acks == -1 {
                             m.hw
                         } else {
-                            m.end_of(m.written)
+                            m.end_of(m.acked)
                         };
-                        assert!(batch.end <= passed, "no answer runs ahead of its write");
+                        assert!(batch.end <= passed, "no answer runs ahead of its end");
                     } else {
                         assert!(batch.is_none() || !m.leading, "it failed for a reason");
                     }
@@ -368,6 +402,8 @@ impl Run {
         r.check();
         assert_eq!(r.assigned_end().0, m.assigned_end());
         assert_eq!(r.written_end().0, m.written_end());
+        assert_eq!(r.durable_end().0, m.end_of(m.durable));
+        assert_eq!(r.acked_end().0, m.end_of(m.acked));
         assert_eq!(r.high_watermark().0, m.hw);
         assert_eq!(r.log_start().0, m.start);
         assert_eq!(r.is_leader(), m.leading);

@@ -5,8 +5,8 @@ use thalweg_protocol::records::{
     BatchBuilder, BatchHeader, BatchOptions, BatchSummary, Codec, ProducerSequence, TimestampType,
 };
 use thalweg_replica::{
-    Accepted, Acks, Effect, EpochCache, Leadership, PRODUCER_BATCHES_KEPT, Producers, Refused,
-    Replica, ReplicaStart, SnapshotError, Token,
+    Accepted, AckPoint, Acks, Effect, EpochCache, Leadership, PRODUCER_BATCHES_KEPT, Producers,
+    Refused, Replica, ReplicaStart, SnapshotError, Token,
 };
 use thalweg_types::limits::PRODUCERS_PER_PARTITION_MAX;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
@@ -307,6 +307,8 @@ fn opened(end: i64, producers: Producers) -> Replica {
         local: BrokerId(1),
         log_start: Offset(0),
         log_end: Offset(end),
+        durable_end: Offset(end),
+        ack_point: AckPoint::Written,
         high_watermark: Offset(end),
         epochs: EpochCache::default(),
         producers,

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use thalweg_protocol::records::{BatchSummary, Codec, ProducerSequence, TimestampType};
 use thalweg_replica::{
-    Accepted, Acks, Effect, EpochCache, EpochEntry, FetchAsk, Isolation, Leadership, Parking,
-    Producers, Refused, Replica, ReplicaStart, StopReason, Token,
+    Accepted, AckPoint, Acks, Effect, EpochCache, EpochEntry, FetchAsk, Isolation, Leadership,
+    Parking, Producers, Refused, Replica, ReplicaStart, StopReason, Token,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
 
@@ -99,6 +99,14 @@ fn summary(line: &Line<'_>) -> BatchSummary {
     }
 }
 
+/// `durable` among the words: flush.messages=1.
+fn ack_point(line: &Line<'_>) -> AckPoint {
+    match line.words.contains(&"durable") {
+        true => AckPoint::Durable,
+        false => AckPoint::Written,
+    }
+}
+
 fn opened(line: &Line<'_>) -> Replica {
     let text = line.values.get("epochs").copied().unwrap_or("");
     let entries: Vec<EpochEntry> = text
@@ -117,6 +125,8 @@ fn opened(line: &Line<'_>) -> Replica {
         local: BrokerId(1),
         log_start,
         log_end,
+        durable_end: Offset(line.number("durable", log_end.0)),
+        ack_point: ack_point(line),
         high_watermark: Offset(line.number("hw", 0)),
         epochs: EpochCache::restore(&entries, log_start, log_end),
         producers: Producers::default(),
@@ -131,6 +141,8 @@ fn restarted(replica: &Replica) -> Replica {
         local: BrokerId(1),
         log_start: replica.log_start(),
         log_end: replica.written_end(),
+        durable_end: replica.durable_end(),
+        ack_point: AckPoint::Written,
         high_watermark: replica.high_watermark(),
         epochs: replica.epochs().clone(),
         producers,
@@ -220,6 +232,8 @@ fn run(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
         }
         "restart" => *replica = restarted(replica),
         "written" => replica.on_written(line.offset_word(), &mut list),
+        "durable" => replica.on_durable(line.offset_word(), &mut list),
+        "ack-point" => replica.on_ack_point(ack_point(line), &mut list),
         "failed" => replica.on_write_failed(line.offset_word(), &mut list),
         "log-start" => replica.on_log_start(line.offset_word(), &mut list),
         "fetch" => fetch(replica, line, out),
