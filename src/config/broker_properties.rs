@@ -234,7 +234,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         POSITIVE_LONG,
         "9223372036854775807",
         "Default of the topic property `flush.messages`.",
-    ),
+    )
+    .active(),
     Property::broker_unset(
         "log.flush.interval.ms",
         NATURAL_LONG,

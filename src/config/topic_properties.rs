@@ -77,9 +77,11 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         Kind::Long(Bounds::at_least(1)),
         "9223372036854775807",
         from!["log.flush.interval.messages"],
-        "Records after which the log is flushed to the device. 1 makes every acknowledgement \
-         wait for the flush.",
-    ),
+        "Records after which the log is flushed to the device. 1 makes every acknowledgement wait \
+         for the flush, and consumers see only what is on the disk; any other value only schedules \
+         flushes.",
+    )
+    .active(),
     Property::topic(
         "flush.ms",
         Kind::Long(Bounds::at_least(0)),

@@ -54,6 +54,7 @@ macro_rules! stages {
 stages! {
     RequestQueue = "thalweg_request_queue_seconds", "From the last byte of a request frame to the end of its dispatch.";
     AppendWrite = "thalweg_append_write_seconds", "One vectored write to a log, from submission to completion.";
+    AckFlush = "thalweg_log_ack_flush_seconds", "One round of flushes that acknowledgements wait for, its wait for a thread included.";
     Produce = "thalweg_produce_seconds", "A produce request, from its last byte to its answer being ready.";
     Fetch = "thalweg_fetch_seconds", "A fetch request without its wait for records.";
     FetchWait = "thalweg_fetch_wait_seconds", "The wait of a fetch for records (long polling).";

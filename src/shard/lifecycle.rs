@@ -553,6 +553,7 @@ fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
         segment_jitter_ms: config.segment_jitter_ms(),
         index_interval_bytes: config.index_interval_bytes(),
         segment_index_bytes: config.segment_index_bytes(),
+        flush_messages: config.flush_messages().unsigned_abs(),
         ..shared.clone()
     }
 }

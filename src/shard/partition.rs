@@ -21,8 +21,8 @@ use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::{fs, task, time};
 use thalweg_replica::{
-    Accepted, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Leadership, Parking,
-    Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
+    Accepted, AckPoint, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Leadership,
+    Parking, Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 use thalweg_storage::{
     AppendBatch, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, Missing, PartitionName,
@@ -150,10 +150,19 @@ impl Partition {
             producers,
             snapshot_loaded,
         } = open_log(wanted, &context, sink).await?;
+        let ack_point = ack_point(&context.options);
+        match ack_point {
+            AckPoint::Written => {}
+            // What the log has may be in the page cache only, and its directory new: nothing of it is
+            // shown before it is durable, and the first acknowledgement does not wait for all of it.
+            AckPoint::Durable => drop(log.flush().await?),
+        }
         let mut replica = Replica::new(ReplicaStart {
             local: context.local,
             log_start: log.start_offset(),
             log_end: log.written_end(),
+            durable_end: log.durable_end(),
+            ack_point,
             high_watermark: log.written_end(),
             epochs,
             producers,
@@ -283,6 +292,9 @@ impl Partition {
         match event {
             LogEvent::Written { end } => {
                 self.replica.borrow_mut().on_written(end, &mut effects);
+            }
+            LogEvent::Durable { end } => {
+                self.replica.borrow_mut().on_durable(end, &mut effects);
             }
             LogEvent::Rolled { base } => self.snapshot_producers(base),
             LogEvent::Failed { from, error } => {
@@ -512,7 +524,7 @@ impl Partition {
         }
         StoppedPartition {
             name: self.log.name().clone(),
-            recovery_point: self.log.durable_end(),
+            recovery_point: self.log.recovery_point(),
             high_watermark: self.replica.borrow().high_watermark(),
             log_start: self.log.start_offset(),
             closed_well: closed.is_ok(),
@@ -534,6 +546,14 @@ impl Partition {
         let mut effects = Vec::new();
         self.replica.borrow_mut().stop(why, None, &mut effects);
         self.carry_out(effects);
+    }
+}
+
+/// From where on records of a log with these options count.
+fn ack_point(options: &LogOptions) -> AckPoint {
+    match options.acks_wait() {
+        true => AckPoint::Durable,
+        false => AckPoint::Written,
     }
 }
 

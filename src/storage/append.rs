@@ -21,6 +21,7 @@ use crate::error::{AppendError, is_lack_of_room};
 use crate::indexes::{BatchMark, MaxTimestamp};
 use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage, State};
 use crate::roll;
+use crate::rounds;
 use crate::segment::Segment;
 use crate::timestamp::TimestampHit;
 
@@ -122,7 +123,10 @@ async fn drive(inner: Rc<Inner>) {
                 }
             }
             Todo::RollEarly(base) => roll::roll_early(&inner, base).await,
-            Todo::Write(job) => inner.write(job).await,
+            Todo::Write(job) => {
+                inner.write(job).await;
+                rounds::begin_if_due(&inner);
+            }
         }
     }
     inner.idle.wake_all();

@@ -1,21 +1,23 @@
 //! Making a log durable, closing it, deleting it.
 //!
-//! Order of a flush (R6): batches, then indexes of closed segments, then names, and only then the
-//! durable end moves. An fdatasync covers the writes that had ended before it was submitted (R3), so
-//! the new durable end is fixed before the first one. A failed one is never tried again (R1).
+//! Order of a flush (R6): batches, then names, and then the durable end moves and the sink is told; then
+//! indexes of closed segments, and only then the recovery point. An fdatasync covers the writes that
+//! had ended before it was submitted (R3). A failed one is never tried again (R1).
 
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use thalweg_reactor::{fs, task};
+use thalweg_reactor::fs::{self, File};
+use thalweg_reactor::task;
 use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
-use crate::log::{AppendBatch, Log, Names, Stage};
+use crate::log::{AppendBatch, Log, LogEvent, Names, Stage};
 use crate::partition_files;
 use crate::segment::Segment;
+use crate::turn::TurnGuard;
 
 /// How much of a log a flush covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,9 +28,17 @@ pub(crate) enum Reach {
     ClosedSegments,
 }
 
+/// Who runs a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Runner {
+    /// The threads of the whole process.
+    Background,
+    /// The log directory's own: somebody waits.
+    Syncer,
+}
+
 struct Plan {
-    segments: Vec<Rc<Segment>>,
-    active: Offset,
+    segments: Vec<(Rc<Segment>, File)>,
     names: Names,
     end: Offset,
 }
@@ -67,9 +77,15 @@ impl Log {
     }
 
     pub(crate) async fn flush_reaching(&self, reach: Reach) -> Result<Offset, LogError> {
-        let _turn = self.inner.flush_turn.take().await;
+        let durable = {
+            let _turn = self.inner.flush_turn.take().await;
+            self.check_open()?;
+            self.sync_now(reach, Runner::Background).await?
+        };
+        let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
-        self.flush_now(reach).await
+        self.save_closed_indexes(durable).await?;
+        Ok(durable)
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LogError> {
@@ -82,31 +98,64 @@ impl Log {
         }
     }
 
-    /// Needs the flush turn.
-    async fn flush_now(&self, reach: Reach) -> Result<Offset, LogError> {
+    /// Batches and names. Needs the flush turn.
+    pub(crate) async fn sync_now(&self, reach: Reach, runner: Runner) -> Result<Offset, LogError> {
         let plan = self.plan(reach);
-        for segment in &plan.segments {
-            let size = segment.size.get();
-            if segment.synced.get() < size {
-                let warm = segment
-                    .warm_now()
-                    .expect("a segment with unsynced bytes is warm");
-                let path = segment.path();
-                self.or_offline("fdatasync", &path, fs::sync_data(&warm.file).await)?;
-                segment.synced.set(size);
-                let state = self.inner.state.borrow();
-                state.options.metrics.borrow_mut().counters.flushes += 1;
-            }
-            if segment.base < plan.active && !segment.indexes_saved.get() {
-                self.save_indexes(segment).await?;
-            }
+        let mut end = plan.end;
+        for (segment, file) in &plan.segments {
+            let progress = Arc::clone(&segment.progress);
+            let covered = move || progress.now();
+            let synced = match runner {
+                Runner::Background => fs::sync_data_covering(file, covered).await,
+                Runner::Syncer => self.inner.syncer.sync_data(file, covered).await,
+            };
+            let path = segment.path();
+            let covered = self.or_offline("fdatasync", &path, synced)?;
+            segment.synced.set(segment.synced.get().max(covered.bytes));
+            end = end.max(covered.end);
+            let state = self.inner.state.borrow();
+            state.options.metrics.borrow_mut().counters.flushes += 1;
         }
         self.sync_names(plan.names).await?;
+        self.check_open()?;
+        self.move_durable_end(end);
+        Ok(self.durable_end())
+    }
+
+    fn move_durable_end(&self, end: Offset) {
+        {
+            let mut state = self.inner.state.borrow_mut();
+            if end <= state.durable_end {
+                return;
+            }
+            state.durable_end = end;
+        }
+        (self.inner.sink)(LogEvent::Durable { end });
+    }
+
+    /// Writes the indexes of closed segments; what is durable below `durable` needs no recovery then.
+    /// Needs the index turn.
+    async fn save_closed_indexes(&self, durable: Offset) -> Result<(), LogError> {
+        let unsaved: Vec<_> = {
+            let state = self.inner.state.borrow();
+            let active = state.active().base;
+            let closed = state.segments.iter().filter(|s| s.base < active);
+            closed.filter(|s| !s.indexes_saved.get()).cloned().collect()
+        };
+        let mut below = durable;
+        for segment in unsaved {
+            if segment.synced.get() < segment.size.get() {
+                // Closed since the flush began: the flush of its roll comes to it.
+                below = below.min(segment.base);
+                break;
+            }
+            self.save_indexes(&segment).await?;
+        }
         let mut state = self.inner.state.borrow_mut();
-        state.durable_end = state.durable_end.max(plan.end);
+        state.recovery_point = state.recovery_point.max(below);
         // Closed segments may leave memory now.
         state.options.cache.trim();
-        Ok(state.durable_end)
+        Ok(())
     }
 
     fn plan(&self, reach: Reach) -> Plan {
@@ -118,22 +167,22 @@ impl Log {
             Reach::Everything => true,
             Reach::ClosedSegments => s.base < active,
         };
-        let needs = |s: &&Rc<Segment>| {
-            s.synced.get() < s.size.get() || (s.base < active && !s.indexes_saved.get())
+        let unsynced = |s: &Rc<Segment>| {
+            let warm = (s.synced.get() < s.size.get())
+                .then(|| s.warm_now().expect("a segment with unsynced bytes is warm"))?;
+            Some((Rc::clone(s), warm.file))
         };
         Plan {
             segments: state
                 .segments
                 .iter()
                 .filter(covered)
-                .filter(needs)
-                .cloned()
+                .filter_map(unsynced)
                 .collect(),
-            active,
             names,
             end: match reach {
                 Reach::Everything => state.written_end,
-                Reach::ClosedSegments => active,
+                Reach::ClosedSegments => active.min(state.written_end),
             },
         }
     }
@@ -168,12 +217,12 @@ impl Log {
         Ok(())
     }
 
-    pub(crate) fn or_offline(
+    pub(crate) fn or_offline<T>(
         &self,
         operation: &'static str,
         path: &Path,
-        result: io::Result<()>,
-    ) -> Result<(), LogError> {
+        result: io::Result<T>,
+    ) -> Result<T, LogError> {
         result.map_err(|source| {
             self.inner.go_offline(&source.to_string());
             LogError::Io {
@@ -191,8 +240,9 @@ impl Log {
     /// # Errors
     /// As [`Log::flush`]. The log must then be recovered when it is opened again.
     pub async fn close(&self) -> Result<(), LogError> {
-        let _turn = self.stop_appends().await?;
-        self.flush_now(Reach::Everything).await?;
+        let _turns = self.stop_appends().await?;
+        let end = self.sync_now(Reach::Everything, Runner::Background).await?;
+        self.save_closed_indexes(end).await?;
         let active = Rc::clone(self.inner.state.borrow().active());
         if !active.indexes_saved.get() {
             self.save_indexes(&active).await?;
@@ -209,9 +259,9 @@ impl Log {
     /// [`LogError::Io`] when the rename fails; [`LogError::Closed`] when it was closed before. A log
     /// that is offline can be deleted.
     pub async fn delete(&self) -> Result<(), LogError> {
-        let _turn = match self.stop_appends().await {
-            Ok(turn) => turn,
-            Err(LogError::Offline { .. }) => self.inner.flush_turn.take().await,
+        let _turns = match self.stop_appends().await {
+            Ok(turns) => turns,
+            Err(LogError::Offline { .. }) => self.both_turns().await,
             Err(error) => return Err(error),
         };
         self.let_go();
@@ -241,8 +291,14 @@ impl Log {
         Ok(())
     }
 
-    /// Refuses appends from now on, waits for those queued, and takes the flush turn.
-    async fn stop_appends(&self) -> Result<crate::turn::TurnGuard<'_>, LogError> {
+    /// No flush runs, and none begins while these are held.
+    pub(crate) async fn both_turns(&self) -> (TurnGuard<'_>, TurnGuard<'_>) {
+        let flush = self.inner.flush_turn.take().await;
+        (flush, self.inner.index_turn.take().await)
+    }
+
+    /// Refuses appends from now on, waits for those queued, and takes both turns.
+    async fn stop_appends(&self) -> Result<(TurnGuard<'_>, TurnGuard<'_>), LogError> {
         self.check_open()?;
         {
             let mut state = self.inner.state.borrow_mut();
@@ -252,9 +308,9 @@ impl Log {
             state.stage = Stage::Closing;
         }
         self.inner.idle.until(|| !self.is_writing()).await;
-        let turn = self.inner.flush_turn.take().await;
+        let turns = self.both_turns().await;
         self.check_open()?;
-        Ok(turn)
+        Ok(turns)
     }
 
     fn let_go(&self) {

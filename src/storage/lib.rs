@@ -14,8 +14,8 @@
 //! # Invariants
 //! - A log has at most one write in flight, and a roll or a cut waits for it.
 //! - Three ends per log: `durable_end <= written_end <= assigned_end`; an event reports each move of
-//!   the written end, in order.
-//! - Order on disk: batches, then indexes, then names, then the checkpoint of the recovery point (R6).
+//!   the written and of the durable end, in order.
+//! - Order on disk: batches, then names, then indexes, then the checkpoint of the recovery point (R6).
 //! - A failed fdatasync is never tried again: the log is offline until it is opened anew (R1).
 //! - Every byte comes and goes through `thalweg_reactor::fs`; nothing here blocks the thread.
 //! - No bytes on disk make this room panic.
@@ -50,6 +50,7 @@ mod recovery;
 mod removal;
 mod retention;
 mod roll;
+mod rounds;
 mod scan;
 mod segment;
 mod snapshots;

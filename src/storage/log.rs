@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use thalweg_reactor::fs;
+use thalweg_reactor::fs::{self, Syncer};
 use thalweg_replica::EpochCache;
+use thalweg_types::limits::ACK_FLUSHES_AT_ONCE_MAX;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 
 use crate::error::{AppendError, LogError, ReadError};
@@ -18,6 +19,7 @@ use crate::name::PartitionName;
 use crate::options::{LogOptions, Opening};
 use crate::partition_files;
 use crate::recovery::{self, RecoveryReport};
+use crate::rounds;
 use crate::segment::Segment;
 use crate::tail::Tail;
 use crate::timestamp::TimestampHit;
@@ -47,6 +49,11 @@ pub enum LogEvent {
     /// Everything below `end` is in the page cache and readable.
     Written {
         /// The new written end.
+        end: Offset,
+    },
+    /// Everything below `end` is on the disk.
+    Durable {
+        /// The new durable end.
         end: Offset,
     },
     /// A segment begins at `base`. Everything below is written, nothing above: the time for a snapshot
@@ -83,8 +90,12 @@ pub(crate) struct Inner {
     pub(crate) parent: PathBuf,
     pub(crate) dir: Rc<Path>,
     pub(crate) sink: LogSink,
-    /// One flush, close or delete at a time.
+    /// The flushes of the log directory that somebody waits for.
+    pub(crate) syncer: Syncer,
+    /// One flush of batches and names at a time. Close and delete hold it, too.
     pub(crate) flush_turn: Turn,
+    /// One writing of indexes at a time. Who wants both turns takes this one second.
+    pub(crate) index_turn: Turn,
     /// Woken when the writer task ends.
     pub(crate) idle: Waiters,
     pub(crate) state: RefCell<State>,
@@ -119,6 +130,10 @@ pub(crate) struct State {
     pub(crate) assigned_end: Offset,
     pub(crate) written_end: Offset,
     pub(crate) durable_end: Offset,
+    /// Everything below is on the disk, with the indexes of its closed segments.
+    pub(crate) recovery_point: Offset,
+    /// Rounds of flushes are under way that acknowledgements wait for.
+    pub(crate) syncing: bool,
     pub(crate) pending: VecDeque<AppendBatch>,
     pub(crate) pending_bytes: usize,
     pub(crate) writing: bool,
@@ -149,6 +164,8 @@ impl State {
             assigned_end: end,
             written_end: end,
             durable_end: start,
+            recovery_point: start,
+            syncing: false,
             pending: VecDeque::new(),
             pending_bytes: 0,
             writing: false,
@@ -261,7 +278,9 @@ impl Log {
                 parent: parent.to_owned(),
                 dir,
                 sink,
+                syncer: Syncer::of(parent, ACK_FLUSHES_AT_ONCE_MAX),
                 flush_turn: Turn::default(),
+                index_turn: Turn::default(),
                 idle: Waiters::default(),
                 state: RefCell::new(state),
             }),
@@ -313,10 +332,17 @@ impl Log {
         self.inner.state.borrow().written_end
     }
 
-    /// Offset after everything known to be on the disk: the recovery point.
+    /// Offset after everything known to be on the disk.
     #[must_use]
     pub fn durable_end(&self) -> Offset {
         self.inner.state.borrow().durable_end
+    }
+
+    /// Where the next start would have to begin checking after a crash. It may lag behind
+    /// [`Log::durable_end`] while indexes of closed segments are being written (R6).
+    #[must_use]
+    pub fn recovery_point(&self) -> Offset {
+        self.inner.state.borrow().recovery_point
     }
 
     /// Bytes appended and not yet written. Appenders ask [`Log::has_room`] first.
@@ -378,10 +404,13 @@ impl Log {
     /// Obeys other properties from the next append on. What is queued is counted where
     /// it was.
     pub fn set_options(&self, options: LogOptions) {
-        let mut state = self.inner.state.borrow_mut();
-        // What this log has queued is counted there.
-        let queued = Rc::clone(&state.options.queued);
-        state.options = LogOptions { queued, ..options };
+        {
+            let mut state = self.inner.state.borrow_mut();
+            // What this log has queued is counted there.
+            let queued = Rc::clone(&state.options.queued);
+            state.options = LogOptions { queued, ..options };
+        }
+        rounds::begin_if_due(&self.inner);
     }
 
     /// Writes `partition.metadata` durably.
@@ -401,7 +430,7 @@ impl Log {
     /// [`LogError::Io`]; [`LogError::Closed`] and [`LogError::Offline`].
     pub async fn store_epochs(&self, epochs: &EpochCache) -> Result<(), LogError> {
         // The name of a log that was deleted may be another log's by now.
-        let _turn = self.inner.flush_turn.take().await;
+        let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
         partition_files::store_epochs(&self.inner.dir, epochs).await
     }

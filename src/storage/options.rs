@@ -26,6 +26,10 @@ pub struct LogOptions {
     pub index_interval_bytes: u32,
     /// `segment.index.bytes`: largest size of each index file; a full one rolls the segment.
     pub segment_index_bytes: u32,
+    /// `flush.messages`: records that may be written and not be on the disk before a flush begins. 1:
+    /// none, acknowledgements wait for it, so each write is followed by a flush on the log directory's
+    /// own threads.
+    pub flush_messages: u64,
     /// Closed segments in memory; give the logs of one shard clones of one cache.
     pub cache: SegmentCache,
     /// What is appended and not yet written; the logs of one shard share it.
@@ -43,6 +47,7 @@ impl Default for LogOptions {
             segment_jitter_ms: 0,
             index_interval_bytes: 4 * 1024,
             segment_index_bytes: 10 * 1024 * 1024,
+            flush_messages: u64::MAX,
             cache: SegmentCache::new(),
             queued: Rc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
@@ -51,6 +56,12 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
+    /// Whether acknowledgements wait for the disk.
+    #[must_use]
+    pub fn acks_wait(&self) -> bool {
+        self.flush_messages <= 1
+    }
+
     /// `segment.ms` less this segment's own jitter, which is the same after a restart.
     pub(crate) fn roll_after_ms(&self, name: &PartitionName, base: Offset) -> i64 {
         let span = self.segment_jitter_ms.min(self.segment_ms).max(0);

@@ -495,6 +495,7 @@ impl Work {
             None => self.end,
             Some(recovery_point) => recovery_point.clamp(start, self.end),
         };
+        state.recovery_point = state.durable_end;
         if self.recovery_point.is_some() {
             // What was above the recovery point may be in the page cache only.
             state.names = Names::DirectoryUnsynced;

@@ -180,7 +180,7 @@ impl Log {
             "what is served is not removed"
         );
         // A flush that is under way would write indexes anew.
-        let _turn = self.inner.flush_turn.take().await;
+        let _turns = self.both_turns().await;
         self.check_open()?;
         let gone = self.take_out(below);
         let mut aside = Vec::with_capacity(2 * gone.len());

@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, File, OpenMode};
@@ -28,6 +30,45 @@ pub(crate) struct Warm {
     pub(crate) indexes: Rc<RefCell<Indexes>>,
 }
 
+/// How far a segment is written, to be read by the threads that flush.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bytes: AtomicU64,
+    /// Offset after the last batch that is in `bytes`.
+    end: AtomicI64,
+}
+
+/// What [`Progress`] said at one moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Covered {
+    pub(crate) bytes: u64,
+    pub(crate) end: Offset,
+}
+
+impl Progress {
+    fn starting(bytes: u64, base: Offset) -> Arc<Progress> {
+        Arc::new(Progress {
+            bytes: AtomicU64::new(bytes),
+            end: AtomicI64::new(base.0),
+        })
+    }
+
+    /// The writes that brought it there have ended.
+    fn advance(&self, bytes: u64, end: Offset) {
+        self.bytes.store(bytes, Ordering::Release);
+        self.end.store(end.0, Ordering::Release);
+    }
+
+    /// Each of the two is written; the bytes may be those of later batches than the end.
+    pub(crate) fn now(&self) -> Covered {
+        let end = Offset(self.end.load(Ordering::Acquire));
+        Covered {
+            bytes: self.bytes.load(Ordering::Acquire),
+            end,
+        }
+    }
+}
+
 /// One segment of a log.
 pub(crate) struct Segment {
     pub(crate) base: Offset,
@@ -38,6 +79,7 @@ pub(crate) struct Segment {
     pub(crate) size: Cell<u64>,
     /// Bytes known to be on the disk.
     pub(crate) synced: Cell<u64>,
+    pub(crate) progress: Arc<Progress>,
     /// Both index files are on the disk and say all there is to say.
     pub(crate) indexes_saved: Cell<bool>,
     first_timestamp: Cell<Option<TimestampMs>>,
@@ -76,6 +118,7 @@ impl Segment {
             created: TimestampMs(time::unix_ms()),
             size: Cell::new(size),
             synced: Cell::new(size),
+            progress: Progress::starting(size, base),
             indexes_saved: Cell::new(true),
             first_timestamp: Cell::new(None),
             max_timestamp: Cell::new(None),
@@ -204,6 +247,8 @@ impl Segment {
             self.first_timestamp.set(Some(batch.max_timestamp));
         }
         self.size.set(batch.end());
+        self.progress
+            .advance(batch.end(), batch.last_offset.plus(1));
         if let Some(warm) = &*self.warm.borrow() {
             let mut indexes = warm.indexes.borrow_mut();
             indexes.on_batch(batch);

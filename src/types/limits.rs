@@ -58,6 +58,10 @@ pub const APPEND_GATHER_BYTES_MAX: usize = 32 * 1024;
 /// has taken its batches. When full, further batches are refused with a code that has clients retry.
 pub const APPEND_QUEUED_BYTES_MAX: usize = 2 * SHARD_REQUEST_MEMORY_BYTES as usize;
 
+/// Flushes of one log directory that acknowledgements wait for (`flush.messages=1`) and that are under
+/// way at once. Further ones wait, and cover what is written until their turn.
+pub const ACK_FLUSHES_AT_ONCE_MAX: usize = 8;
+
 /// Slices of one vectored write (`IOV_MAX` of Linux).
 pub const APPEND_IOVECS_MAX: usize = 1_024;
 

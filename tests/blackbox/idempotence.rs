@@ -18,7 +18,7 @@ use crate::retention::restless;
 use crate::wire::{Connection, Topic, error, newest, only, produce_request};
 
 /// A batch of these values from a producer.
-fn batch<V: AsRef<[u8]>>(id: i64, epoch: i16, sequence: i32, values: &[V]) -> Vec<u8> {
+pub fn batch<V: AsRef<[u8]>>(id: i64, epoch: i16, sequence: i32, values: &[V]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(BatchOptions {
         producer: Some(ProducerSequence {
             id: ProducerId(id),
@@ -44,7 +44,7 @@ fn init(client: &mut Connection, version: i16) -> InitProducerIdResponse {
     client.call(&request, version)
 }
 
-fn new_id(client: &mut Connection) -> i64 {
+pub fn new_id(client: &mut Connection) -> i64 {
     let answer = init(client, 5);
     assert_eq!(error(answer.error_code), ErrorCode::None);
     assert_eq!(answer.producer_epoch, 0);

@@ -14,6 +14,7 @@ mod command_produce;
 mod configuring;
 mod connecting;
 mod damage;
+mod durable;
 mod engine;
 mod fetching;
 mod group_offsets;

@@ -108,6 +108,18 @@ impl Connection {
         }
     }
 
+    /// True when something of an answer has arrived. Does not wait.
+    pub fn has_answer(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("a socket");
+        let seen = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).expect("a socket");
+        match seen {
+            Ok(bytes) => bytes > 0,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => panic!("peeking: {error}"),
+        }
+    }
+
     /// Waits until the broker closes the connection; it must say nothing before.
     pub fn assert_closed(&mut self, why: &str) {
         let answer = self.read_frame();

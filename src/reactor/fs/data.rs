@@ -74,11 +74,31 @@ pub fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<Optio
 /// # Errors
 /// The kernel's.
 pub async fn sync_data(file: &File) -> io::Result<()> {
-    let file = file.clone();
-    SYNCERS
-        .run(move || {
-            let synced = file.std().sync_data();
-            synced.map_err(|error| FsError::wrap("fdatasync", file.path(), None, error))
-        })
-        .await
+    sync_data_covering(file, || ()).await
+}
+
+/// As [`sync_data`]. `covered` is called right before the flush begins: what it says was written then,
+/// is on the disk when this returns.
+///
+/// # Errors
+/// The kernel's.
+pub async fn sync_data_covering<T, F>(file: &File, covered: F) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    SYNCERS.run(flush_of(file.clone(), covered)).await
+}
+
+/// The work of a thread that flushes.
+pub(super) fn flush_of<T>(
+    file: File,
+    covered: impl FnOnce() -> T,
+) -> impl FnOnce() -> io::Result<T> {
+    move || {
+        let covered = covered();
+        let synced = file.std().sync_data();
+        synced.map_err(|error| FsError::wrap("fdatasync", file.path(), None, error))?;
+        Ok(covered)
+    }
 }

@@ -10,8 +10,9 @@ mod data;
 mod file;
 mod lock;
 mod namespace;
+mod syncer;
 
-pub use data::{read_at, read_cached, sync_data, write_at};
+pub use data::{read_at, read_cached, sync_data, sync_data_covering, write_at};
 pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
 pub use namespace::{
@@ -19,3 +20,4 @@ pub use namespace::{
     metadata, open, read_file, remove_dir_all, rename, space, sync_all, sync_dir, truncate, unlink,
     write_file_atomically,
 };
+pub use syncer::Syncer;

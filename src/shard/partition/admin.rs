@@ -6,7 +6,7 @@ use thalweg_replica::Refused;
 use thalweg_storage::LogOptions;
 use thalweg_types::Offset;
 
-use super::Partition;
+use super::{Partition, ack_point};
 use crate::question::{Answer, Question};
 
 impl Partition {
@@ -46,11 +46,14 @@ impl Partition {
 
     /// Obeys other settings of its topic from now on. What is in the log stays as it is (RP-107).
     pub(crate) fn reconfigure(&self, config: &TopicConfig, options: LogOptions) {
-        self.log.set_options(options);
+        let ack_point = ack_point(&options);
         let mut effects = Vec::new();
-        self.replica
-            .borrow_mut()
-            .on_min_in_sync(config.min_insync_replicas(), &mut effects);
+        {
+            let mut replica = self.replica.borrow_mut();
+            replica.on_ack_point(ack_point, &mut effects);
+            replica.on_min_in_sync(config.min_insync_replicas(), &mut effects);
+        }
+        self.log.set_options(options);
         self.carry_out(effects);
     }
 }

@@ -151,14 +151,17 @@ fn appends_to_a_closed_log_fail_and_queued_ones_are_written() {
         for _ in 0..3 {
             thalweg_reactor::task::yield_now().await;
         }
-        let events = test.events.borrow().clone();
-        assert_eq!(events[0], LogEvent::Written { end: Offset(3) });
+        let end = Offset(3);
         assert_eq!(
-            events[1],
-            LogEvent::Failed {
-                from: Offset(3),
-                error: AppendError::Closed
-            }
+            *test.events.borrow(),
+            [
+                LogEvent::Written { end },
+                LogEvent::Durable { end },
+                LogEvent::Failed {
+                    from: end,
+                    error: AppendError::Closed
+                },
+            ]
         );
     });
 }

@@ -3,6 +3,7 @@
 mod append_read;
 mod crash;
 mod dirs;
+mod flushing;
 mod indexes;
 mod inspection;
 mod lost;

@@ -50,7 +50,9 @@ fn st_20_a_full_disk_refuses_appends_and_serves_on_once_there_is_room() {
             test.settle().await;
             for event in test.events.borrow_mut().drain(..) {
                 match event {
-                    LogEvent::Written { .. } | LogEvent::Rolled { .. } => {}
+                    LogEvent::Written { .. }
+                    | LogEvent::Durable { .. }
+                    | LogEvent::Rolled { .. } => {}
                     LogEvent::Failed { from, error } => {
                         assert!(matches!(error, AppendError::NoRoom(_)), "{error}");
                         assert!(!error.is_final());

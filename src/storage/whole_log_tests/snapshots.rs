@@ -18,7 +18,9 @@ fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
             .iter()
             .filter_map(|event| match event {
                 LogEvent::Rolled { base } => Some(*base),
-                LogEvent::Written { .. } | LogEvent::Failed { .. } => None,
+                LogEvent::Written { .. } | LogEvent::Durable { .. } | LogEvent::Failed { .. } => {
+                    None
+                }
             })
             .collect();
         assert!(bases.len() > 1, "{bases:?}");
@@ -85,6 +87,7 @@ fn a_roll_is_told_between_what_is_written_before_and_after_it() {
                     assert_eq!(*base, end);
                     rolls += 1;
                 }
+                LogEvent::Durable { end: to } => assert!(*to <= end),
                 LogEvent::Failed { .. } => panic!("{event:?}"),
             }
         }

@@ -1,0 +1,192 @@
+//! `flush.messages`: what becomes durable when, and who is told.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+
+use thalweg_types::Offset;
+
+use super::{Dice, TestLog, on_both_engines, on_plain_engine, small_segments};
+use crate::{LogEvent, LogOptions, Recovery};
+
+fn durable(options: LogOptions) -> LogOptions {
+    LogOptions {
+        flush_messages: 1,
+        ..options
+    }
+}
+
+impl TestLog {
+    async fn settle_on_disk(&self) {
+        self.settle().await;
+        while self.log.durable_end() < self.log.written_end() {
+            thalweg_reactor::task::yield_now().await;
+        }
+    }
+
+    fn ack_flushes(&self) -> u64 {
+        let state = self.log.inner.state.borrow();
+        state.options.metrics.borrow().counters.ack_flushes
+    }
+}
+
+/// The durable end follows the written one, never passes it, and ends where it ends.
+fn check_events(events: &[LogEvent]) -> Offset {
+    let (mut written, mut durable) = (Offset(0), Offset(0));
+    for event in events {
+        match event {
+            LogEvent::Written { end } => written = *end,
+            LogEvent::Durable { end } => {
+                assert!(*end > durable && *end <= written, "{event:?} at {written}");
+                durable = *end;
+            }
+            LogEvent::Rolled { .. } => {}
+            LogEvent::Failed { .. } => panic!("{event:?}"),
+        }
+    }
+    assert_eq!(written, durable);
+    durable
+}
+
+#[test]
+fn r2_each_write_is_followed_by_a_flush_and_newcomers_ride_the_next() {
+    on_both_engines(|dir| async move {
+        let test = TestLog::create(&dir, durable(LogOptions::default())).await;
+        for _ in 0..50 {
+            test.append(2);
+            thalweg_reactor::task::yield_now().await;
+        }
+        test.settle_on_disk().await;
+        assert_eq!(check_events(&test.events.borrow()), Offset(100));
+        let rounds = test.ack_flushes();
+        assert!((1..=50).contains(&rounds), "{rounds}");
+        // Nothing to do, nothing done.
+        test.log.set_options(durable(LogOptions::default()));
+        assert!(!test.log.inner.state.borrow().syncing);
+    });
+}
+
+#[test]
+fn random_appends_and_rolls_are_all_durable_at_last() {
+    on_both_engines(|dir| async move {
+        for seed in 0..4 {
+            let dir = dir.join(format!("seed-{seed}"));
+            std::fs::create_dir(&dir).expect("a directory");
+            run(&dir, seed).await;
+        }
+    });
+}
+
+async fn run(dir: &Path, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let options = small_segments();
+    let test = TestLog::create(dir, durable(options.clone())).await;
+    let mut waits = true;
+    for _ in 0..200 {
+        match dice.below(20) {
+            0..14 => drop(test.append(1 + dice.below(4) as i64)),
+            14..16 => test.settle().await,
+            16 => test.settle_if(waits).await,
+            17 => {
+                waits = !waits;
+                let options = match waits {
+                    true => durable(options.clone()),
+                    false => options.clone(),
+                };
+                test.log.set_options(options);
+            }
+            18 => drop(test.log.flush().await.expect("flushed")),
+            19.. => thalweg_reactor::task::yield_now().await,
+        }
+    }
+    test.log.set_options(durable(options));
+    test.settle_on_disk().await;
+    let end = check_events(&test.events.borrow());
+    assert_eq!(end, test.log.assigned_end(), "seed {seed}");
+    assert!(test.log.recovery_point() <= end);
+    test.log.flush().await.expect("flushed");
+    assert_eq!(test.log.recovery_point(), end);
+    assert_eq!(test.log.unflushed_bytes(), 0);
+}
+
+impl TestLog {
+    async fn settle_if(&self, waits: bool) {
+        if waits {
+            self.settle_on_disk().await;
+        }
+    }
+}
+
+#[test]
+fn other_values_flush_after_so_many_records() {
+    on_plain_engine(|dir| async move {
+        let options = LogOptions {
+            flush_messages: 10,
+            ..LogOptions::default()
+        };
+        let test = TestLog::create(&dir, options).await;
+        test.fill(3).await;
+        assert_eq!(test.log.durable_end(), Offset(0));
+        assert!(!test.log.inner.state.borrow().syncing);
+        test.fill(1).await;
+        test.settle_on_disk().await;
+        assert_eq!(test.log.durable_end(), Offset(12));
+        assert_eq!(test.ack_flushes(), 0, "nobody waited");
+    });
+}
+
+/// R4: what a durable acknowledgement needs of names is synced before it: the new directory of the
+/// partition with the first, the file of a new segment with the first in it.
+#[test]
+fn r4_names_are_on_the_disk_before_the_first_durable_end_in_them() {
+    on_plain_engine(|dir| async move {
+        let seen: Rc<RefCell<Vec<crate::log::Names>>> = Rc::default();
+        let slot: Rc<RefCell<Option<crate::Log>>> = Rc::default();
+        let sink: crate::LogSink = {
+            let (seen, slot) = (Rc::clone(&seen), Rc::clone(&slot));
+            Rc::new(move |event| {
+                if let (LogEvent::Durable { .. }, Some(log)) = (event, &*slot.borrow()) {
+                    seen.borrow_mut().push(log.inner.state.borrow().names);
+                }
+            })
+        };
+        let options = durable(small_segments());
+        let log = crate::Log::create(&dir, super::name(), super::TOPIC_ID, options, sink)
+            .await
+            .expect("created");
+        *slot.borrow_mut() = Some(log.clone());
+        let (_, events) = super::collector();
+        let test = TestLog { log, events };
+        for _ in 0..40 {
+            test.append(3);
+            test.settle_on_disk().await;
+        }
+        assert!(test.log.segment_count() > 2);
+        let seen = seen.borrow();
+        assert!(seen.len() >= 40);
+        assert!(seen.iter().all(|names| *names == crate::log::Names::Synced));
+    });
+}
+
+/// What a kill leaves of a durable log is all that was told to be durable.
+#[test]
+fn st_16_after_a_crash_nothing_below_the_durable_end_is_missing() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, durable(small_segments())).await;
+        for _ in 0..30 {
+            test.append(3);
+        }
+        test.settle_on_disk().await;
+        let end = test.log.durable_end();
+        let all = test.read_all().await;
+        let recovery_point = test.log.recovery_point();
+        test.kill().await;
+        let recovery = Recovery::AfterCrash { recovery_point };
+        let (test, report) = TestLog::open(&dir, durable(small_segments()), recovery)
+            .await
+            .expect("recovered");
+        assert_eq!(report.cut, None);
+        assert_eq!((test.log.written_end(), end), (Offset(90), Offset(90)));
+        assert_eq!(test.read_all().await, all);
+    });
+}

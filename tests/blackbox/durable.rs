@@ -1,0 +1,175 @@
+//! `flush.messages=1`: acknowledgements and consumers wait for the disk. What "waits" means is shown by
+//! holding up the fdatasyncs that acknowledgements wait for, at a failpoint of the test build.
+
+use std::path::PathBuf;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::ProduceRequest;
+
+use crate::administering::alter;
+use crate::batch::{plain, read_all, values};
+use crate::broker::{Broker, Options};
+use crate::idempotence;
+use crate::wire::{Connection, Topic, error, newest, only, produce_request};
+
+const TOPIC: i8 = 2;
+const WAITS: (&str, &str) = ("flush.messages", "1");
+
+/// Fdatasyncs for acknowledgements wait as long as the file of this is there.
+struct Gate {
+    file: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Gate {
+    fn open() -> (Gate, Options) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("closed");
+        let points = format!("THALWEG_FAILPOINTS=ack flush=hold:{}", file.display());
+        // The process's few; an argument of a program needs a text that lives as long.
+        let points: &'static str = Box::leak(points.into_boxed_str());
+        let options = Options {
+            wrapper: vec!["env", points],
+            ..Options::default()
+        };
+        let _folder = folder;
+        (Gate { file, _folder }, options)
+    }
+
+    fn close(&self) {
+        std::fs::write(&self.file, "").expect("a file");
+    }
+
+    fn release(&self) {
+        std::fs::remove_file(&self.file).expect("it was closed");
+    }
+}
+
+/// A connection with a batch on its way.
+fn sent(broker: &Broker, topic: &Topic, acks: i16, batch: Vec<u8>) -> Connection {
+    let mut client = broker.connect();
+    client.send(
+        &produce_request(topic, 0, acks, batch),
+        newest::<ProduceRequest>(),
+    );
+    client
+}
+
+fn answered(client: &mut Connection) -> (ErrorCode, i64) {
+    let answer = only(
+        client
+            .receive::<ProduceRequest>(newest::<ProduceRequest>())
+            .1,
+    );
+    (error(answer.error_code), answer.base_offset)
+}
+
+fn written(broker: &Broker) -> f64 {
+    broker.metric("thalweg_append_batches_total", &[])
+}
+
+#[test]
+fn r2_acks_retries_and_consumers_wait_for_the_disk() {
+    let (gate, options) = Gate::open();
+    let broker = Broker::start_with(options);
+    let mut client = broker.connect();
+    let durable = client.create_topic("durable", 1, &[WAITS]);
+    let cached = client.create_topic("cached", 1, &[]);
+    let id = idempotence::new_id(&mut client);
+    gate.close();
+    let before = written(&broker);
+    let batch = idempotence::batch(id, 0, 0, &["of an idempotent producer"]);
+    let mut waiting = vec![
+        sent(&broker, &durable, 1, plain(&["one"])),
+        sent(&broker, &durable, -1, plain(&["two"])),
+        sent(&broker, &durable, 1, batch.clone()),
+    ];
+    broker.wait_for_more("thalweg_append_batches_total", &[], before + 2.0);
+    waiting.push(sent(&broker, &durable, 1, batch));
+    broker.wait_for_metric("thalweg_produce_retries_total", &[]);
+    // Everything is written. Others are served meanwhile, and nobody is told of it.
+    assert_eq!(client.append(&cached, 0, plain(&["at once"])), 0);
+    assert_eq!(client.end_offset(&durable, 0), 0);
+    let seen = client.fetch(&durable, 0, 0);
+    assert_eq!(
+        (error(seen.error_code), seen.high_watermark),
+        (ErrorCode::None, 0)
+    );
+    assert!(waiting.iter().all(|client| !client.has_answer()));
+    assert_eq!(broker.metric("thalweg_log_ack_flushes_total", &[]), 0.0);
+    gate.release();
+    let mut offsets: Vec<i64> = waiting
+        .iter_mut()
+        .map(|client| {
+            let (code, offset) = answered(client);
+            assert_eq!(code, ErrorCode::None);
+            offset
+        })
+        .collect();
+    assert_eq!(offsets[2], offsets[3], "the retry and its original");
+    offsets.sort_unstable();
+    offsets.dedup();
+    assert_eq!(offsets, [0, 1, 2]);
+    assert_eq!(client.end_offset(&durable, 0), 3);
+    assert_eq!(read_all(&mut client, &durable, 0, 0).len(), 3);
+    // What was written while the first round was held shared the second.
+    let rounds = broker.metric("thalweg_log_ack_flushes_total", &[]);
+    assert!((1.0..=2.0).contains(&rounds), "{rounds}");
+}
+
+#[test]
+fn r2_the_setting_is_live_and_has_a_default_of_the_broker() {
+    let (gate, options) = Gate::open();
+    let mut broker = Broker::start_with(options.clone());
+    let mut client = broker.connect();
+    let topic = client.create_topic("changed", 1, &[]);
+    gate.close();
+    assert_eq!(client.append(&topic, 0, plain(&["cached"])), 0);
+    assert_eq!(
+        alter(&mut client, TOPIC, "changed", WAITS.0, Some(WAITS.1)),
+        ErrorCode::None
+    );
+    // What was shown before stays so.
+    assert_eq!(client.end_offset(&topic, 0), 1);
+    let before = written(&broker);
+    let mut waiting = sent(&broker, &topic, 1, plain(&["durable"]));
+    broker.wait_for_more("thalweg_append_batches_total", &[], before);
+    assert_eq!(client.end_offset(&topic, 0), 1);
+    assert!(!waiting.has_answer());
+    assert_eq!(
+        alter(&mut client, TOPIC, "changed", WAITS.0, None),
+        ErrorCode::None
+    );
+    assert_eq!(answered(&mut waiting), (ErrorCode::None, 1));
+    gate.release();
+    broker.stop();
+    let properties = [("log.flush.interval.messages", "1")];
+    broker.start_again_with(Options::with(&properties));
+    let mut client = broker.connect();
+    assert_eq!(client.append(&topic, 0, plain(&["by default"])), 2);
+    assert!(broker.metric("thalweg_log_ack_flushes_total", &[]) >= 1.0);
+    broker.kill();
+    broker.start_again();
+    let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
+    assert_eq!(got, [&b"cached"[..], b"durable", b"by default"]);
+}
+
+/// ST-18: an fdatasync that failed is not tried again, and what it was to cover is not acknowledged.
+#[test]
+fn st_18_after_a_failed_flush_nothing_is_acknowledged() {
+    let options = Options {
+        wrapper: vec!["env", "THALWEG_FAILPOINTS=ack flush=fail@2"],
+        ..Options::default()
+    };
+    let broker = Broker::start_with(options);
+    let mut client = broker.connect();
+    let topic = client.create_topic("failing", 1, &[WAITS]);
+    assert_eq!(client.append(&topic, 0, plain(&["fine"])), 0);
+    for acks in [1, -1, 1] {
+        // Only the second fdatasync fails; no further one is asked for.
+        let answer = client.produce(&topic, 0, acks, plain(&["lost"]));
+        assert_eq!(error(answer.error_code), ErrorCode::KafkaStorageError);
+    }
+    assert_eq!(broker.metric("thalweg_log_ack_flushes_total", &[]), 1.0);
+    broker.wait_for_log("offline");
+}
