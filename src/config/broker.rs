@@ -461,9 +461,9 @@ mod tests {
         assert_eq!((c.engine(), c.ring_entries()), (Engine::Auto, 256));
         assert_eq!((c.broker_rack(), c.cluster_id()), (None, None));
         assert_eq!(c.log_dir(), "data");
-        let listener = c.client_listener().to_string();
+        let listener = c.client_listeners()[0].to_string();
         assert_eq!(listener, "PLAINTEXT://127.0.0.1:9092");
-        assert_eq!(c.advertised_listener(), None);
+        assert_eq!(c.advertised_listener("PLAINTEXT"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::broker::BrokerConfig;
 use crate::error::ConfigError;
 use crate::value::{Endpoint, Value};
+use thalweg_types::limits::LISTENERS_MAX;
 
 /// Protocols that a listener can have.
 const PROTOCOLS: [&str; 4] = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"];
@@ -19,22 +20,19 @@ pub(crate) struct Advice<'a> {
 }
 
 impl BrokerConfig {
-    /// The listener that clients connect to; a host that is empty is every address of the machine.
-    ///
-    /// # Panics
-    /// Not after [`crate::Settings::load`], which refuses settings without one.
+    /// The listeners that clients connect to, in the order of `listeners`: at least one and at most
+    /// [`LISTENERS_MAX`] after [`crate::Settings::load`], which refuses other settings. A host that
+    /// is empty is every address of the machine.
     #[must_use]
-    pub fn client_listener(&self) -> Endpoint {
-        client_listeners(self)
-            .into_iter()
-            .next()
-            .expect("settings without a client listener are refused when they are loaded")
+    pub fn client_listeners(&self) -> Vec<Endpoint> {
+        let controllers = controller_names(self);
+        let all = configured(self).into_iter();
+        all.filter(|at| !controllers.contains(&at.name)).collect()
     }
 
-    /// What clients are told to connect to, where that is set.
+    /// What the clients of the listener `name` are told to connect to, where that is set.
     #[must_use]
-    pub fn advertised_listener(&self) -> Option<Endpoint> {
-        let name = self.client_listener().name;
+    pub fn advertised_listener(&self, name: &str) -> Option<Endpoint> {
         endpoints(self, "advertised.listeners")
             .into_iter()
             .find(|at| at.name == name)
@@ -59,12 +57,6 @@ pub(crate) fn unbound(config: &BrokerConfig) -> Vec<Endpoint> {
     all.filter(|at| controllers.contains(&at.name)).collect()
 }
 
-fn client_listeners(config: &BrokerConfig) -> Vec<Endpoint> {
-    let controllers = controller_names(config);
-    let all = configured(config).into_iter();
-    all.filter(|at| !controllers.contains(&at.name)).collect()
-}
-
 fn list<'c>(config: &'c BrokerConfig, key: &str) -> &'c [String] {
     match config.value(key) {
         Some(Value::List(items)) => items,
@@ -80,7 +72,7 @@ fn endpoints(config: &BrokerConfig, key: &str) -> Vec<Endpoint> {
 /// Everything about listeners that does not go together or can not be had.
 pub(crate) fn conflicts(config: &BrokerConfig, advice: &Advice<'_>) -> Vec<ConfigError> {
     let all = configured(config);
-    let clients = client_listeners(config);
+    let clients = config.client_listeners();
     let mut found = Vec::new();
     let mut refuse = |key: &'static str, reason: String| {
         found.push(ConfigError::Unusable { key, reason });
@@ -100,18 +92,23 @@ pub(crate) fn conflicts(config: &BrokerConfig, advice: &Advice<'_>) -> Vec<Confi
         }
         Err(reason) => refuse("listener.security.protocol.map", reason),
     }
-    let reason = match clients.as_slice() {
-        [] => {
-            Some("no listener for clients: add for example PLAINTEXT://127.0.0.1:9092".to_owned())
-        }
-        [one] => nowhere_to_connect(config, one, advice),
-        [_, second, ..] => Some(format!(
-            "{second} is a second listener for clients; one is served in this version"
-        )),
-    };
-    reason
-        .into_iter()
-        .for_each(|reason| refuse("listeners", reason));
+    if clients.is_empty() {
+        let reason = "no listener for clients: add for example PLAINTEXT://127.0.0.1:9092";
+        refuse("listeners", reason.to_owned());
+    }
+    if clients.len() > LISTENERS_MAX {
+        let reason = format!(
+            "{} listeners for clients; {LISTENERS_MAX} are served",
+            clients.len()
+        );
+        refuse("listeners", reason);
+    }
+    if let Some(reason) = nowhere_to_connect(config, &clients, advice) {
+        refuse("listeners", reason);
+    }
+    for reason in one_address_twice(&all) {
+        refuse("listeners", reason);
+    }
     for reason in bad_advertised(config, &names) {
         refuse("advertised.listeners", reason);
     }
@@ -175,31 +172,43 @@ fn bad_advertised(config: &BrokerConfig, names: &BTreeSet<&str>) -> Vec<String> 
     reasons
 }
 
-/// Why clients could not be told where to connect; a listener on every address has no address of
-/// its own.
+/// Listeners with a port of their own that another one has on the same host. A port that two hosts
+/// have may be an address of each family (KIP-797); the kernel says so when it is not.
+fn one_address_twice(all: &[Endpoint]) -> Vec<String> {
+    let clash = |(i, at): (usize, &Endpoint)| {
+        let mut before = all[..i].iter();
+        let same = before.find(|b| at.port != 0 && (&b.host, b.port) == (&at.host, at.port))?;
+        Some(format!("{same} and {at} are the same address"))
+    };
+    all.iter().enumerate().filter_map(clash).collect()
+}
+
+/// Why clients could not be told where to connect: listeners on every address have no address of
+/// their own. The advice is the whole line, since the key can be given once only.
 fn nowhere_to_connect(
     config: &BrokerConfig,
-    listener: &Endpoint,
+    clients: &[Endpoint],
     advice: &Advice<'_>,
 ) -> Option<String> {
-    let is_advertised = endpoints(config, "advertised.listeners")
-        .iter()
-        .any(|at| at.name == listener.name);
-    if !listener.is_every_address() || is_advertised {
-        return None;
-    }
+    let told = endpoints(config, "advertised.listeners");
+    let is_told = |at: &Endpoint| told.iter().any(|told| told.name == at.name);
+    let silent = |at: &&Endpoint| at.is_every_address() && !is_told(at);
+    let first = clients.iter().find(silent)?;
     let host = advice.host_name.unwrap_or("HOST");
-    let port = match listener.port {
-        0 => "PORT".to_owned(),
-        port => port.to_string(),
+    let line = |at: &Endpoint| match at.port {
+        0 => format!("{}://{host}:PORT", at.name),
+        port => format!("{}://{host}:{port}", at.name),
     };
-    let line = format!("advertised.listeners={}://{host}:{port}", listener.name);
-    let advice = match advice.file {
-        Some(file) => format!("add this line to {file}:\n{line}"),
-        None => format!("add --set {line}"),
+    let mut items: Vec<String> = told.iter().map(Endpoint::to_string).collect();
+    items.extend(clients.iter().filter(silent).map(line));
+    let line = format!("advertised.listeners={}", items.join(","));
+    let advice = match (advice.file, told.is_empty()) {
+        (Some(file), true) => format!("add this line to {file}:\n{line}"),
+        (Some(file), false) => format!("make it this line in {file}:\n{line}"),
+        (None, _) => format!("add --set {line}"),
     };
     Some(format!(
-        "{listener} is every address of this machine, and clients must be told one of them: {advice}"
+        "{first} is every address of this machine, and clients must be told one of them: {advice}"
     ))
 }
 
@@ -226,8 +235,11 @@ mod tests {
         )
         .expect("Kafka's sample");
         let config = loaded.config;
-        assert_eq!(config.client_listener().to_string(), "PLAINTEXT://:9092");
-        let told = config.advertised_listener().expect("advertised");
+        assert_eq!(
+            config.client_listeners()[0].to_string(),
+            "PLAINTEXT://:9092"
+        );
+        let told = config.advertised_listener("PLAINTEXT").expect("advertised");
         assert_eq!((told.host.as_str(), told.port), ("localhost", 9092));
         let about_controller: Vec<_> = loaded
             .warnings
@@ -263,12 +275,28 @@ mod tests {
     }
 
     #[test]
+    fn the_line_to_add_names_every_listener_without_an_address() {
+        let map = "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT\n";
+        let three = "\nlisteners=A://:1,B://b:2,C://0.0.0.0:3\n";
+        let text = load(&format!("{map}{three}")).expect_err("no address to tell");
+        assert!(
+            text.ends_with(":\nadvertised.listeners=A://box:1,C://box:3"),
+            "{text}"
+        );
+        let told = "advertised.listeners=C://outside:30\n";
+        let text = load(&format!("{map}{told}{three}")).expect_err("no address to tell");
+        let line = "make it this line in f:\nadvertised.listeners=C://outside:30,A://box:1";
+        assert!(text.ends_with(line), "{text}");
+        load(&format!("{map}advertised.listeners=A://a:1,C://c:3{three}")).expect("all are told");
+    }
+
+    #[test]
     fn names_of_listeners_have_no_case() {
         let loaded = load(
             "listeners=internal://h:1\ninter.broker.listener.name=Internal\n\
              listener.security.protocol.map=iNTERNAL:plaintext",
         );
-        let listener = loaded.expect("valid").config.client_listener();
+        let listener = loaded.expect("valid").config.client_listeners().remove(0);
         assert_eq!(listener.to_string(), "INTERNAL://h:1");
     }
 
@@ -282,8 +310,8 @@ mod tests {
             ),
             ("listeners=A://h:1", "controller.listener.names"),
             (
-                "listeners=A://h:1,B://h:2\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
-                "second",
+                "listeners=A://h:1,B://h:1\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+                "A://h:1 and B://h:1 are the same address",
             ),
             ("listeners=PLAINTEXT://h:1,PLAINTEXT://h:2", "two listeners"),
             (
@@ -323,7 +351,13 @@ mod tests {
         );
         settings.add_listen("[::1]:19092");
         let config = settings.load().expect("valid").config;
-        assert_eq!(config.client_listener().to_string(), "OUT://[::1]:19092");
-        assert_eq!(config.advertised_listener().map(|at| at.port), Some(9092));
+        assert_eq!(
+            config.client_listeners()[0].to_string(),
+            "OUT://[::1]:19092"
+        );
+        assert_eq!(
+            config.advertised_listener("OUT").map(|at| at.port),
+            Some(9092)
+        );
     }
 }

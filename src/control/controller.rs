@@ -53,7 +53,7 @@ pub struct ControllerSetup {
     /// The broker's properties.
     pub config: Arc<BrokerConfig>,
     /// Where clients reach this broker.
-    pub endpoint: Endpoint,
+    pub endpoints: Vec<Endpoint>,
     /// One mailbox per shard, in order of shard id.
     pub shards: Vec<mailbox::Sender<ShardCommand>>,
     /// Source of random ids.
@@ -155,7 +155,7 @@ impl Controller {
             first.extend(initial_records());
         }
         let incarnation = Uuid::from_random(random());
-        let registration = registration(&config, &setup.endpoint, incarnation, &meta);
+        let registration = registration(&config, &setup.endpoints, incarnation, &meta);
         first.push(image.register_broker(&registration));
         first.extend(image.elect_for_leaderless(local));
         if start == Start::AfterCrash {
@@ -179,7 +179,7 @@ impl Controller {
             cluster_id: meta.cluster_id,
             config: Arc::clone(&config),
             broker_id: local,
-            endpoint: setup.endpoint,
+            endpoints: setup.endpoints,
         });
         let mut controller = Controller {
             log,
@@ -344,7 +344,7 @@ impl Controller {
             cluster_id: self.view.cluster_id.clone(),
             config: Arc::clone(&self.config),
             broker_id: self.view.broker_id,
-            endpoint: self.view.endpoint.clone(),
+            endpoints: self.view.endpoints.clone(),
         });
         let mut open = vec![Vec::new(); self.shards.len()];
         for (id, ShardId(owner)) in placed {
@@ -416,19 +416,14 @@ impl Controller {
 /// What this broker says of itself when it starts.
 fn registration(
     config: &BrokerConfig,
-    endpoint: &Endpoint,
+    endpoints: &[Endpoint],
     incarnation: Uuid,
     meta: &MetaProperties,
 ) -> Registration {
     Registration {
         id: config.node_id(),
         incarnation,
-        endpoints: vec![BrokerEndpoint {
-            name: config.client_listener().name,
-            host: endpoint.host.clone(),
-            port: endpoint.port,
-            security_protocol: PLAINTEXT,
-        }],
+        endpoints: endpoints.iter().map(registered).collect(),
         features: Vec::new(),
         rack: config.broker_rack().map(str::to_owned),
         log_dirs: meta.directory_id.into_iter().collect(),
@@ -538,12 +533,21 @@ async fn set_strays_aside(
     Ok(())
 }
 
+fn registered(endpoint: &Endpoint) -> BrokerEndpoint {
+    BrokerEndpoint {
+        name: endpoint.name.clone(),
+        host: endpoint.host.clone(),
+        port: endpoint.port,
+        security_protocol: PLAINTEXT,
+    }
+}
+
 /// The cluster before anything is known of it: what shards begin with.
 #[must_use]
 pub fn empty_view(
     dir: &LogDir,
     config: &BrokerConfig,
-    endpoint: &Endpoint,
+    endpoints: &[Endpoint],
     shards: u16,
 ) -> ClusterView {
     let image = Image::default();
@@ -553,6 +557,6 @@ pub fn empty_view(
         cluster_id: ClusterId(dir.meta().cluster_id.0.clone()),
         config: Arc::new(config.clone()),
         broker_id: config.node_id(),
-        endpoint: endpoint.clone(),
+        endpoints: endpoints.to_vec(),
     }
 }

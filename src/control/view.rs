@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
 use thalweg_metadata::{Image, Placement};
-use thalweg_types::{BrokerId, ClusterId, ShardId, TopicPartition};
+use thalweg_types::{BrokerId, ClusterId, ListenerIndex, ShardId, TopicPartition};
 
-/// Host and port that clients are told to connect to.
+/// Host and port that the clients of one listener are told to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
+    /// Name of the listener.
+    pub name: String,
     /// Host name or address, as clients resolve it.
     pub host: String,
     /// TCP port.
@@ -28,11 +30,20 @@ pub struct ClusterView {
     pub config: Arc<BrokerConfig>,
     /// This broker.
     pub broker_id: BrokerId,
-    /// Where clients reach this broker.
-    pub endpoint: Endpoint,
+    /// Where clients reach this broker, per listener; [`ListenerIndex`] is an index of it.
+    pub endpoints: Vec<Endpoint>,
 }
 
 impl ClusterView {
+    /// What a client that came by `listener` is told to connect to (KIP-103).
+    ///
+    /// # Panics
+    /// For a listener that was never bound.
+    #[must_use]
+    pub fn endpoint(&self, listener: ListenerIndex) -> &Endpoint {
+        &self.endpoints[usize::from(listener.0)]
+    }
+
     /// The shard that owns `partition`, if the partition exists.
     #[must_use]
     pub fn owner(&self, partition: TopicPartition) -> Option<ShardId> {

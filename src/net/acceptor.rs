@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use thalweg_metrics::{CoreMetrics, RefuseReason};
 use thalweg_reactor::event::Event;
-use thalweg_reactor::net::{Accepted, Listener};
+use thalweg_reactor::net::{Accepted, Listeners};
 use thalweg_reactor::{stats, time};
+use thalweg_types::ListenerIndex;
 
 use crate::ConnectionLimits;
 use crate::log_gate::LogGate;
@@ -19,6 +20,8 @@ use crate::log_gate::LogGate;
 pub struct Incoming {
     /// The socket.
     pub accepted: Accepted,
+    /// The listener that the client connected to.
+    pub listener: ListenerIndex,
     /// The client's address.
     pub peer: SocketAddr,
     /// Its place among the allowed connections: keep it until the connection has ended.
@@ -179,39 +182,31 @@ impl Drop for ConnectionSlot {
 
 /// Accepts connections and hands them on.
 pub struct Acceptor {
-    listener: Listener,
+    listeners: Listeners,
     slots: Arc<ConnectionSlots>,
     refusals: LogGate,
     waits: LogGate,
 }
 
 impl Acceptor {
-    /// An acceptor for `listener`.
+    /// An acceptor for `listeners`, whose indices are [`ListenerIndex`].
     #[must_use]
-    pub fn new(listener: Listener, slots: Arc<ConnectionSlots>) -> Acceptor {
+    pub fn new(listeners: Listeners, slots: Arc<ConnectionSlots>) -> Acceptor {
         Acceptor {
-            listener,
+            listeners,
             slots,
             refusals: LogGate::default(),
             waits: LogGate::default(),
         }
     }
 
-    /// The address that clients connect to.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// Accepts until dropped, or until the listener fails for good. Each connection goes to
+    /// Accepts until dropped, or until a listener fails for good. Each connection goes to
     /// `assign`, which is awaited: a shard that is too busy to take it slows the accepting down.
     ///
     /// At `max.connections`, or above the rate of new ones, nothing is accepted: connections wait in
     /// the kernel's queue, as with Kafka. One address's surplus is closed.
     ///
-    /// Out of file handles or memory, the listener waits, longer each time, instead of spinning; the
+    /// Out of file handles or memory, accepting waits, longer each time, instead of spinning; the
     /// connections wait in the kernel's queue meanwhile (ST-21).
     pub async fn run<F>(&self, metrics: &RefCell<CoreMetrics>, mut assign: F) -> io::Error
     where
@@ -227,14 +222,17 @@ impl Acceptor {
                     "accepting waited: max.connections or max.connection.creation.rate is reached"
                 );
             }
-            let (accepted, peer) = match self.listener.accept().await {
+            let (listener, accepted) = match self.listeners.accept().await {
                 Ok(next) => next,
                 Err(error) => return error,
             };
+            let peer = accepted.peer_addr();
             metrics.borrow_mut().counters.accept_backoffs = stats::read().accept_pauses;
             if let Some(slot) = self.admit(peer, metrics) {
                 assign(Incoming {
                     accepted,
+                    // As many as `LISTENERS_MAX` at most.
+                    listener: ListenerIndex(u16::try_from(listener).unwrap_or(u16::MAX)),
                     peer,
                     slot,
                 })

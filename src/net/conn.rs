@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use thalweg_metrics::CloseReason;
+use thalweg_types::ListenerIndex;
 
 use crate::Limits;
 use crate::queue::ResponseQueue;
@@ -17,6 +18,7 @@ const LABEL_CHARS_MAX: usize = 64;
 /// Identity and counters of a connection. Services may keep it for as long as they like.
 pub struct ConnState {
     id: u64,
+    listener: ListenerIndex,
     peer: SocketAddr,
     opened: Instant,
     client: RefCell<Client>,
@@ -67,9 +69,16 @@ pub(crate) struct Life {
 }
 
 impl ConnState {
-    pub(crate) fn new(id: u64, peer: SocketAddr, now: Instant, queue: ResponseQueue) -> ConnState {
+    pub(crate) fn new(
+        id: u64,
+        listener: ListenerIndex,
+        peer: SocketAddr,
+        now: Instant,
+        queue: ResponseQueue,
+    ) -> ConnState {
         ConnState {
             id,
+            listener,
             peer,
             opened: now,
             client: RefCell::default(),
@@ -90,6 +99,12 @@ impl ConnState {
                 waker: RefCell::new(None),
             },
         }
+    }
+
+    /// The listener that the client connected to: what it is told to connect to depends on it.
+    #[must_use]
+    pub fn listener(&self) -> ListenerIndex {
+        self.listener
     }
 
     /// Number of the connection on its shard, from 1.
@@ -317,6 +332,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use thalweg_metrics::CloseReason;
+    use thalweg_types::ListenerIndex;
 
     use super::ConnState;
     use crate::Limits;
@@ -328,7 +344,7 @@ mod tests {
         let memory = Rc::new(AnswerMemory::new(usize::MAX));
         let queue = ResponseQueue::new(usize::MAX, memory);
         let peer = ([127, 0, 0, 1], 5).into();
-        (ConnState::new(7, peer, now, queue), now)
+        (ConnState::new(7, ListenerIndex(0), peer, now, queue), now)
     }
 
     #[test]

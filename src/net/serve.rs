@@ -13,6 +13,7 @@ use bytes::BytesMut;
 use thalweg_metrics::{CloseReason, Stage};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::time;
+use thalweg_types::ListenerIndex;
 
 use crate::conn::{ConnState, Reading};
 use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
@@ -30,13 +31,18 @@ pub(crate) struct Link {
     pub(crate) net: Rc<ShardNet>,
 }
 
-/// Serves one connection until it ends; returns why it ended. The socket is closed when the future
+/// Serves one connection, made to `listener`, until it ends; returns why it ended. The socket is closed when the future
 /// ends or is dropped, and answers that nobody waits for any more are dropped with it.
 ///
 /// # Errors
 /// None: whatever a client or its network does ends the connection and nothing else.
-pub async fn serve<S: Service>(stream: Stream, service: Rc<S>, net: Rc<ShardNet>) -> CloseReason {
-    let membership = net.enter(stream.peer_addr());
+pub async fn serve<S: Service>(
+    stream: Stream,
+    listener: ListenerIndex,
+    service: Rc<S>,
+    net: Rc<ShardNet>,
+) -> CloseReason {
+    let membership = net.enter(listener, stream.peer_addr());
     let link = Link {
         stream,
         conn: Rc::clone(&membership.conn),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_metrics::{CloseReason, CoreMetrics};
 use thalweg_reactor::{task, time};
+use thalweg_types::ListenerIndex;
 
 use crate::answers::AnswerMemory;
 use crate::conn::ConnState;
@@ -140,7 +141,7 @@ impl ShardNet {
         self.coarse_now.get()
     }
 
-    pub(crate) fn enter(self: &Rc<Self>, peer: SocketAddr) -> Membership {
+    pub(crate) fn enter(self: &Rc<Self>, listener: ListenerIndex, peer: SocketAddr) -> Membership {
         let id = self.last_id.get() + 1;
         self.last_id.set(id);
         let now = time::now();
@@ -149,7 +150,7 @@ impl ShardNet {
             task::spawn(sweep(Rc::clone(self)));
         }
         let queue = ResponseQueue::new(self.limits.backlog_bytes_max, Rc::clone(&self.answers));
-        let conn = Rc::new(ConnState::new(id, peer, now, queue));
+        let conn = Rc::new(ConnState::new(id, listener, peer, now, queue));
         self.open.borrow_mut().insert(id, Rc::clone(&conn));
         self.metrics.borrow_mut().counters.connections_open += 1;
         Membership {

@@ -503,6 +503,7 @@ async fn adopt_all(
 ) {
     while let Some(Incoming {
         accepted,
+        listener,
         peer,
         slot,
     }) = sockets.recv().await
@@ -515,7 +516,7 @@ async fn adopt_all(
                 continue;
             }
         };
-        let serving = thalweg_net::serve(stream, Rc::clone(&shard), Rc::clone(&net));
+        let serving = thalweg_net::serve(stream, listener, Rc::clone(&shard), Rc::clone(&net));
         let connections = Arc::clone(&connections);
         task::spawn(async move {
             serving.await;

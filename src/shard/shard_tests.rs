@@ -26,8 +26,8 @@ use thalweg_replica::{Acks, Isolation};
 use thalweg_storage::{LogOptions, QueuedBytes, Recovery};
 use thalweg_types::limits::APPEND_QUEUED_BYTES_MAX;
 use thalweg_types::{
-    BrokerId, ClusterId, LeaderEpoch, Offset, PartitionIndex, ShardId, TimestampMs, TopicPartition,
-    Uuid,
+    BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ShardId, TimestampMs,
+    TopicPartition, Uuid,
 };
 
 use crate::append_group::{Appended, Row};
@@ -80,10 +80,11 @@ impl Rig {
                 cluster_id: ClusterId("c".to_owned()),
                 config: Arc::clone(&config),
                 broker_id: BrokerId(1),
-                endpoint: Endpoint {
+                endpoints: vec![Endpoint {
+                    name: "PLAINTEXT".to_owned(),
                     host: "h".to_owned(),
                     port: 1,
-                },
+                }],
             }),
             config: Arc::clone(&config),
         });
@@ -300,7 +301,7 @@ fn bi_30_the_task_of_a_connection_is_small() {
         let address = listener.local_addr().expect("an address");
         let stream = Stream::connect(address).await.expect("connected");
         let net = ShardNet::new(Limits::default(), Rc::clone(&rig.shard.metrics));
-        let serving = thalweg_net::serve(stream, rig.shard, net);
+        let serving = thalweg_net::serve(stream, ListenerIndex(0), rig.shard, net);
         let bytes = size_of_val(&serving);
         assert!(bytes <= 3_200, "{bytes} bytes");
     });

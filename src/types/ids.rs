@@ -32,6 +32,10 @@ number!(
     BrokerId(i32)
 );
 number!(
+    /// Index of a listener among those for clients, from 0, in the order of `listeners`.
+    ListenerIndex(u16)
+);
+number!(
     /// Index of a partition in its topic, from 0.
     PartitionIndex(i32)
 );

@@ -11,7 +11,7 @@ pub mod limits;
 mod uuid;
 
 pub use ids::{
-    BrokerId, ClusterId, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, ShardId,
-    TimestampMs, TopicId, TopicPartition,
+    BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ProducerEpoch,
+    ProducerId, ShardId, TimestampMs, TopicId, TopicPartition,
 };
 pub use uuid::Uuid;

@@ -220,6 +220,9 @@ pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
 /// files.
 pub const RETENTION_PARTITIONS_TOGETHER: usize = 256;
 
+/// Listeners for clients of one broker.
+pub const LISTENERS_MAX: usize = 16;
+
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 

@@ -1,11 +1,11 @@
 //! Configuration files, formatting, listeners.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
-    AlterConfigsRequest, DescribeConfigsRequest, FindCoordinatorRequest,
+    AlterConfigsRequest, DescribeClusterRequest, DescribeConfigsRequest, FindCoordinatorRequest,
     IncrementalAlterConfigsRequest, alter_configs_request, describe_configs_request,
     describe_configs_response, incremental_alter_configs_request,
 };
@@ -291,6 +291,47 @@ fn every_address_is_refused_without_one_to_advertise() {
     let better = format!("log.dirs=DATA\nlisteners=PLAINTEXT://0.0.0.0:9092\n{line}\n");
     let file = config_file(&data, &better);
     said("format", &file, &[], 0);
+}
+
+/// Several listeners, the way of containers and of hosts with two networks (KIP-103): each client is
+/// told the address of the listener that it came by.
+#[test]
+fn clients_are_told_the_address_of_their_own_listener() {
+    let text = "log.dirs=DATA\nlisteners=INSIDE://127.0.0.1:0,OUTSIDE://localhost:0\n\
+                advertised.listeners=OUTSIDE://broker.example:19092\n\
+                inter.broker.listener.name=INSIDE\n\
+                listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT\n";
+    let broker = Broker::start_with(with_config(text));
+    let line = broker.wait_for_log("listener=\"OUTSIDE\"");
+    let outside = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("address="));
+    let outside: SocketAddr = outside.expect("an address").parse().expect("an address");
+    assert_ne!(outside, broker.address());
+
+    let inside = (broker.address().ip().to_string(), broker.address().port());
+    let told = [inside, ("broker.example".to_owned(), 19092)];
+    for (address, (host, port)) in [broker.address(), outside].into_iter().zip(told) {
+        let mut client = Connection::open(address);
+        let metadata = client.metadata(&[]);
+        assert_eq!(metadata.brokers.len(), 1);
+        let broker = &metadata.brokers[0];
+        assert_eq!((&broker.host, broker.port), (&host, i32::from(port)));
+        let cluster = DescribeClusterRequest {
+            endpoint_type: 1,
+            ..Default::default()
+        };
+        let cluster = client.call(&cluster, newest::<DescribeClusterRequest>());
+        let broker = &cluster.brokers[0];
+        assert_eq!((&broker.host, broker.port), (&host, i32::from(port)));
+        let coordinator = FindCoordinatorRequest {
+            coordinator_keys: vec!["g".to_owned()],
+            ..Default::default()
+        };
+        let found = client.call(&coordinator, newest::<FindCoordinatorRequest>());
+        let found = &found.coordinators[0];
+        assert_eq!((&found.host, found.port), (&host, i32::from(port)));
+    }
 }
 
 #[test]

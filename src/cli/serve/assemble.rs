@@ -14,7 +14,7 @@ use thalweg_control::{
     MetadataLog, MetadataLogError, Readiness, ShardCommand, Start, StartError,
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
-use thalweg_reactor::net::Listener;
+use thalweg_reactor::net::Listeners;
 use thalweg_reactor::process::Signal;
 use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_storage::LogDir;
@@ -31,7 +31,7 @@ use crate::service_manager;
 struct Assembly {
     config: Arc<BrokerConfig>,
     layout: Layout,
-    endpoint: Endpoint,
+    endpoints: Vec<Endpoint>,
     readiness: Arc<Readiness>,
     facts: Arc<Facts>,
     loggers: Arc<Loggers>,
@@ -57,8 +57,7 @@ pub(super) async fn run(
     let began = time::now();
     let started = Started::default();
     let signal = signals::watch(started.clone()).context("catching SIGTERM and SIGINT")?;
-    let listener = endpoints::bind(&config)?;
-    let address = listener.local_addr()?;
+    let (listeners, endpoints) = endpoints::bind(&config)?;
     let layout = Layout::choose(&args);
     let (commands, inboxes) = layout
         .pins
@@ -66,7 +65,7 @@ pub(super) async fn run(
         .map(|_| mailbox::channel(MAILBOX_MESSAGES_MAX))
         .unzip();
     let assembly = Assembly {
-        endpoint: endpoints::advertised(&config, address),
+        endpoints,
         readiness: Arc::default(),
         facts: Arc::new(Facts::new(first_facts(&config))),
         config: Arc::new(config),
@@ -80,7 +79,7 @@ pub(super) async fn run(
     let opened = assembly.open(dir, start, inboxes).await?;
     assembly.facts.set_start(time::now() - began, start);
     started.mark();
-    assembly.serve(opened, listener, began, signal).await
+    assembly.serve(opened, listeners, began, signal).await
 }
 
 fn first_facts(config: &BrokerConfig) -> ProcessFacts {
@@ -116,7 +115,7 @@ impl Assembly {
             &self.layout,
             &self.config,
             &dir,
-            &self.endpoint,
+            &self.endpoints,
             control.clone(),
             inboxes,
         )?;
@@ -126,7 +125,7 @@ impl Assembly {
             start,
             config: Arc::clone(&self.config),
             checkpoints: Checkpoints::of(dir),
-            endpoint: self.endpoint.clone(),
+            endpoints: self.endpoints.clone(),
             shards: self.commands.clone(),
             random: Box::new(directory::random_bytes),
             facts: Arc::clone(&self.facts),
@@ -152,7 +151,7 @@ impl Assembly {
     async fn serve(
         &self,
         opened: Opened,
-        listener: Listener,
+        listeners: Listeners,
         began: Instant,
         signal: oneshot::Receiver<Signal>,
     ) -> anyhow::Result<()> {
@@ -161,16 +160,19 @@ impl Assembly {
             control,
             controller,
         } = opened;
-        let address = listener.local_addr()?;
-        let accepting = shards.accept(listener, Rc::clone(&self.accepted));
+        let addresses = listeners.local_addrs()?;
+        let accepting = shards.accept(listeners, Rc::clone(&self.accepted));
         self.readiness.mark_ready();
         service_manager::tell_ready();
-        tracing::info!(
-            %address,
-            shards = self.layout.pins.len(),
-            took_ms = (time::now() - began).as_millis() as u64,
-            "listening"
-        );
+        for (endpoint, address) in self.endpoints.iter().zip(addresses) {
+            tracing::info!(
+                %address,
+                listener = endpoint.name,
+                shards = self.layout.pins.len(),
+                took_ms = (time::now() - began).as_millis() as u64,
+                "listening"
+            );
+        }
         let signal = signal.await;
         tracing::info!(?signal, "stopping");
         self.readiness.mark_stopping();

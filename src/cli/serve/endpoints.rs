@@ -10,16 +10,34 @@ use thalweg_config::BrokerConfig;
 use thalweg_control::Endpoint;
 use thalweg_control::http::{self, HttpState};
 use thalweg_metrics::CoreMetrics;
-use thalweg_reactor::net::Listener;
+use thalweg_reactor::net::{Listener, Listeners};
 use thalweg_reactor::{mailbox, oneshot, task};
 
 use crate::args::{MetricsListen, ServeArgs};
 
 const METRICS_DEFAULT: &str = "127.0.0.1:9644";
 
-/// Binds the listener for clients.
-pub(super) fn bind(config: &BrokerConfig) -> anyhow::Result<Listener> {
-    let at = config.client_listener();
+/// Binds the listeners for clients; each with what its clients are told to connect to.
+pub(super) fn bind(config: &BrokerConfig) -> anyhow::Result<(Listeners, Vec<Endpoint>)> {
+    let mut listeners = Vec::new();
+    let mut endpoints = Vec::new();
+    for at in config.client_listeners() {
+        let listener = bind_one(&at)?;
+        let bound = listener.local_addr()?;
+        let told = config.advertised_listener(&at.name);
+        endpoints.push(Endpoint {
+            name: at.name,
+            host: told
+                .as_ref()
+                .map_or(bound.ip().to_string(), |at| at.host.clone()),
+            port: told.map_or(bound.port(), |at| at.port),
+        });
+        listeners.push(listener);
+    }
+    Ok((Listeners::new(listeners), endpoints))
+}
+
+fn bind_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Listener> {
     let listener = match at.host.is_empty() {
         true => bind_everywhere(at.port),
         false => {
@@ -55,20 +73,6 @@ fn resolve(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
     first
         .copied()
         .ok_or_else(|| anyhow!("{host} has no address"))
-}
-
-/// What clients are told to connect to.
-pub(super) fn advertised(config: &BrokerConfig, bound: SocketAddr) -> Endpoint {
-    match config.advertised_listener() {
-        Some(at) => Endpoint {
-            host: at.host,
-            port: at.port,
-        },
-        None => Endpoint {
-            host: bound.ip().to_string(),
-            port: bound.port(),
-        },
-    }
 }
 
 /// Binds the metrics endpoint and serves it; the default address is given up when it is taken.

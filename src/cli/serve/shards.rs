@@ -12,7 +12,7 @@ use thalweg_config::BrokerConfig;
 use thalweg_control::{ControlHandle, Endpoint, ShardCommand, StoppedPartition, empty_view};
 use thalweg_metrics::CoreMetrics;
 use thalweg_net::{Acceptor, ConnectionSlots, Incoming};
-use thalweg_reactor::net::Listener;
+use thalweg_reactor::net::Listeners;
 use thalweg_reactor::{EngineChoice, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_shard::ShardSetup;
 use thalweg_storage::LogDir;
@@ -36,12 +36,12 @@ impl Shards {
         layout: &Layout,
         config: &Arc<BrokerConfig>,
         dir: &LogDir,
-        endpoint: &Endpoint,
+        endpoints: &[Endpoint],
         control: ControlHandle,
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
     ) -> anyhow::Result<Shards> {
         let count = layout.pins.len();
-        let view = Arc::new(empty_view(dir, config, endpoint, u16::try_from(count)?));
+        let view = Arc::new(empty_view(dir, config, endpoints, u16::try_from(count)?));
         let mut shards = Shards {
             threads: Vec::new(),
             connections: Vec::new(),
@@ -85,10 +85,10 @@ impl Shards {
     /// Accepts on the control thread and hands each socket to the shard with the fewest.
     pub(super) fn accept(
         &self,
-        listener: Listener,
+        listeners: Listeners,
         metrics: Rc<RefCell<CoreMetrics>>,
     ) -> task::Task<()> {
-        let acceptor = Acceptor::new(listener, Arc::clone(&self.slots));
+        let acceptor = Acceptor::new(listeners, Arc::clone(&self.slots));
         let connections = self.connections.clone();
         let sockets = self.sockets.clone();
         task::spawn(async move {
@@ -106,7 +106,7 @@ impl Shards {
                     let _ = sockets[least].send(incoming).await;
                 })
                 .await;
-            fatal(&format!("the listener failed: {error}"));
+            fatal(&format!("a listener failed: {error}"));
         })
     }
 

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thalweg_metrics::{CoreMetrics, RefuseReason};
 use thalweg_net::{Acceptor, ConnectionLimits, ConnectionSlots, Incoming};
-use thalweg_reactor::net::{Listener, Stream};
+use thalweg_reactor::net::{Listener, Listeners, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, event::Event, stats, task, time};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,8 +44,9 @@ struct Accepting {
 
 fn accepting(limits: ConnectionLimits) -> Accepting {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).expect("a free port");
-    let acceptor = Acceptor::new(listener, ConnectionSlots::new(limits));
-    let address = acceptor.local_addr().expect("bound");
+    let address = listener.local_addr().expect("bound");
+    let acceptor = Acceptor::new(Listeners::new(vec![listener]), ConnectionSlots::new(limits));
+
     let metrics = Rc::new(RefCell::new(CoreMetrics::new(0, 1)));
     let taken = Rc::new(RefCell::new(Vec::new()));
     let came = Event::new();

@@ -1,9 +1,12 @@
 //! Accepting connections.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::stats;
 use crate::time::{Duration, sleep};
@@ -63,28 +66,85 @@ impl Listener {
     /// # Errors
     /// Only those after which this listener is of no more use.
     pub async fn accept(&self) -> io::Result<(Accepted, SocketAddr)> {
-        let mut pause_ms = PAUSE_MS_MIN;
-        loop {
-            let error = match self.0.accept().await {
-                Ok((stream, peer)) => {
-                    stats::count(|stats| stats.accepts += 1);
-                    let stream = stream.into_std()?;
-                    return Ok((Accepted { stream, peer }, peer));
+        let accepted = accept_by(|cx| self.0.poll_accept(cx)).await?;
+        let peer = accepted.peer;
+        Ok((accepted, peer))
+    }
+}
+
+/// Listening sockets that are accepted from in turn.
+#[derive(Debug)]
+pub struct Listeners {
+    all: Vec<Listener>,
+    /// Which one is asked first, so that a busy one does not starve the others.
+    first: Cell<usize>,
+}
+
+impl Listeners {
+    /// Accepts from each of `all`.
+    pub fn new(all: Vec<Listener>) -> Listeners {
+        Listeners {
+            all,
+            first: Cell::new(0),
+        }
+    }
+
+    /// The address of each.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addrs(&self) -> io::Result<Vec<SocketAddr>> {
+        self.all.iter().map(Listener::local_addr).collect()
+    }
+
+    /// The next connection of any of them, with the index of the one it came to. Otherwise as
+    /// [`Listener::accept`].
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub async fn accept(&self) -> io::Result<(usize, Accepted)> {
+        let mut from = 0;
+        let accepted = accept_by(|cx| {
+            let first = self.first.get();
+            let turns = (first..self.all.len()).chain(0..first);
+            for i in turns {
+                if let Poll::Ready(next) = self.all[i].0.poll_accept(cx) {
+                    from = i;
+                    self.first.set((i + 1) % self.all.len());
+                    return Poll::Ready(next);
                 }
-                Err(error) => error,
-            };
-            match verdict(&error) {
-                Verdict::Next => {}
-                Verdict::Pause => {
-                    if pause_ms == PAUSE_MS_MIN {
-                        tracing::warn!(%error, "accepting connections pauses");
-                    }
-                    stats::count(|stats| stats.accept_pauses += 1);
-                    sleep(Duration::from_millis(pause_ms)).await;
-                    pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
-                }
-                Verdict::Fail => return Err(error),
             }
+            Poll::Pending
+        })
+        .await?;
+        Ok((from, accepted))
+    }
+}
+
+async fn accept_by(
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>>,
+) -> io::Result<Accepted> {
+    let mut pause_ms = PAUSE_MS_MIN;
+    loop {
+        let error = match poll_fn(&mut poll).await {
+            Ok((stream, peer)) => {
+                stats::count(|stats| stats.accepts += 1);
+                let stream = stream.into_std()?;
+                return Ok(Accepted { stream, peer });
+            }
+            Err(error) => error,
+        };
+        match verdict(&error) {
+            Verdict::Next => {}
+            Verdict::Pause => {
+                if pause_ms == PAUSE_MS_MIN {
+                    tracing::warn!(%error, "accepting connections pauses");
+                }
+                stats::count(|stats| stats.accept_pauses += 1);
+                sleep(Duration::from_millis(pause_ms)).await;
+                pause_ms = (pause_ms * 2).min(PAUSE_MS_MAX);
+            }
+            Verdict::Fail => return Err(error),
         }
     }
 }

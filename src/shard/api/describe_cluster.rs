@@ -17,7 +17,7 @@ const ENDPOINT_CONTROLLERS: i8 = 2;
 /// Answers from the shard's view.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
-    _: Call,
+    call: Call,
     request: DescribeClusterRequest,
 ) -> DescribeClusterResponse {
     let view = shard.view();
@@ -35,14 +35,15 @@ pub(crate) async fn answer(
             ..Default::default()
         };
     }
+    let endpoint = view.endpoint(call.conn.listener());
     let mut response = DescribeClusterResponse {
         endpoint_type: ENDPOINT_BROKERS,
         cluster_id: view.cluster_id.0.clone(),
         controller_id: view.broker_id.0,
         brokers: vec![DescribeClusterBroker {
             broker_id: view.broker_id.0,
-            host: view.endpoint.host.clone(),
-            port: i32::from(view.endpoint.port),
+            host: endpoint.host.clone(),
+            port: i32::from(endpoint.port),
             ..Default::default()
         }],
         ..Default::default()

@@ -30,12 +30,13 @@ pub(crate) async fn answer(
     };
     let found = find(&shard, request.key_type).await;
     let view = shard.view();
+    let endpoint = view.endpoint(call.conn.listener());
     let row = |key: String| match &found {
         Ok(()) => Coordinator {
             key,
             node_id: view.broker_id.0,
-            host: view.endpoint.host.clone(),
-            port: i32::from(view.endpoint.port),
+            host: endpoint.host.clone(),
+            port: i32::from(endpoint.port),
             ..Default::default()
         },
         Err((error, message)) => Coordinator {

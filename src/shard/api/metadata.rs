@@ -74,11 +74,12 @@ pub(crate) async fn answer(
             }
         }
     }
+    let endpoint = view.endpoint(call.conn.listener());
     let mut response = MetadataResponse {
         brokers: vec![MetadataResponseBroker {
             node_id: view.broker_id.0,
-            host: view.endpoint.host.clone(),
-            port: i32::from(view.endpoint.port),
+            host: endpoint.host.clone(),
+            port: i32::from(endpoint.port),
             ..Default::default()
         }],
         cluster_id: Some(view.cluster_id.0.clone()),

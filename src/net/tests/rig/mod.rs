@@ -17,6 +17,7 @@ use thalweg_net::{
 use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, More, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, task, time};
+use thalweg_types::ListenerIndex;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -155,6 +156,7 @@ pub fn run<F: AsyncFnOnce(Rig)>(limits: Limits, test: F) {
                 let stream = Stream::adopt(accepted).expect("adopted");
                 task::spawn(serve(
                     stream,
+                    ListenerIndex(0),
                     Rc::clone(&serve_service),
                     Rc::clone(&serve_net),
                 ));
