@@ -49,5 +49,5 @@ pub mod time;
 mod workers;
 
 pub use engine::{EngineChoice, EngineKind, EngineReport};
-pub use runtime::{Pinning, Runtime, RuntimeOptions, spawn_shard_thread};
+pub use runtime::{Pinning, Runtime, RuntimeOptions, spawn_background_thread, spawn_shard_thread};
 pub use sync::{event, mailbox, oneshot};

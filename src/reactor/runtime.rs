@@ -11,13 +11,15 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use crate::context::{self, Context};
 use crate::cores;
 use crate::engine::{Engine, EngineChoice, EngineReport, RingSetup, kernel_setup};
-use crate::task;
+use crate::{sys, task, workers};
 
 /// Polls of tasks between two looks at epoll and timers while tasks are ready all the time. tokio's
 /// own 61 would let a new request wait for 61 quanta of `sendfile`.
 const POLLS_PER_EVENT_CHECK: u32 = 16;
 /// Polls of tasks between two looks at what other threads have woken.
 const POLLS_PER_REMOTE_CHECK: u32 = 8;
+/// Threads of a background runtime for reads and writes: it does one thing after the other.
+const BACKGROUND_DATA_THREADS: usize = 1;
 /// Longest thread name that Linux keeps, in bytes.
 const THREAD_NAME_BYTES_MAX: usize = 15;
 
@@ -202,13 +204,48 @@ where
     F: FnOnce(&Runtime) -> T + Send + 'static,
 {
     let _ = cores::allowed();
+    let builder = std::thread::Builder::new().name(thread_name(&options));
+    builder.spawn(move || {
+        let runtime = Runtime::new(options)?;
+        Ok(main(&runtime))
+    })
+}
+
+/// Starts a thread for work that nobody waits for, as [`spawn_shard_thread`], but of the lowest
+/// priority, on the plain engine, whose threads inherit that, and on any core.
+///
+/// # Errors
+/// What starting a thread says.
+pub fn spawn_background_thread<T, F>(name: &str, main: F) -> io::Result<JoinHandle<io::Result<T>>>
+where
+    T: Send + 'static,
+    F: FnOnce(&Runtime) -> T + Send + 'static,
+{
+    // Threads inherit the priority of who starts them, and those of the process serve everybody.
+    workers::start_all();
+    let options = RuntimeOptions {
+        name: name.to_owned(),
+        engine: EngineChoice::Plain,
+        plain_threads: BACKGROUND_DATA_THREADS,
+        ..RuntimeOptions::default()
+    };
+    let builder = std::thread::Builder::new().name(thread_name(&options));
+    builder.spawn(move || {
+        let _ = cores::unpin();
+        if let Err(errno) = sys::lower_priority() {
+            let error = io::Error::from_raw_os_error(errno);
+            tracing::warn!(%error, "background work runs at the priority of all else");
+        }
+        let runtime = Runtime::new(options)?;
+        Ok(main(&runtime))
+    })
+}
+
+fn thread_name(options: &RuntimeOptions) -> String {
     let mut name = options.name.clone();
     let cut = (0..=THREAD_NAME_BYTES_MAX.min(name.len()))
         .rev()
         .find(|n| name.is_char_boundary(*n));
     name.truncate(cut.unwrap_or(0));
-    std::thread::Builder::new().name(name).spawn(move || {
-        let runtime = Runtime::new(options)?;
-        Ok(main(&runtime))
-    })
+    name
 }

@@ -66,6 +66,16 @@ pub(crate) fn look_hosts_up_in_files_and_dns() {
     unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
 }
 
+/// Gives the calling thread, and those that it starts, the lowest priority. Gives the errno.
+pub(crate) fn lower_priority() -> Result<(), i32> {
+    const LOWEST: libc::c_int = 19;
+    // SAFETY: no pointer is passed; on Linux, process 0 is the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
 /// A file offset as the kernel takes it.
 pub(crate) fn offset_of(offset: u64) -> Result<i64, i32> {
     i64::try_from(offset).map_err(|_| libc::EINVAL)

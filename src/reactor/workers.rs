@@ -38,6 +38,13 @@ pub(crate) static SYNCERS: LazyLock<Pool> =
 pub(crate) static SHARED_DATA: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("tw-data", SHARED_DATA_THREADS_MAX));
 
+/// Starts every thread of the pools of the process, so that none inherits what the next caller is.
+pub(crate) fn start_all() {
+    for pool in [&NAMESPACE, &REAPER, &SYNCERS, &SHARED_DATA] {
+        pool.start_rest();
+    }
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Pool {
@@ -115,6 +122,17 @@ impl Pool {
         match wait.await {
             Some(result) => result,
             None => Err(io::Error::other("the worker thread gave no answer")),
+        }
+    }
+
+    fn start_rest(&self) {
+        let mut state = lock(&self.shared.state);
+        while state.threads.len() < self.shared.threads_max {
+            match self.start_thread(state.threads.len()) {
+                Ok(thread) => state.threads.push(thread),
+                // Those that run do all the work.
+                Err(_) => return,
+            }
         }
     }
 

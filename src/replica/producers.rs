@@ -92,6 +92,15 @@ impl Producer {
     }
 }
 
+/// How far a producer has come in a log: what compaction must leave of it (RP-103).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastOfProducer {
+    /// Its epoch.
+    pub epoch: ProducerEpoch,
+    /// Last offset of its newest batch of records; `None` when only a marker is known of it.
+    pub last_offset: Option<Offset>,
+}
+
 /// What the memory says to a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
@@ -304,6 +313,21 @@ impl Producers {
             .collect();
         list.sort_unstable_by_key(|(id, producer)| (producer.last_offset(), *id));
         list
+    }
+
+    /// The newest batch of each producer as of the written end.
+    #[must_use]
+    pub fn last_written(&self) -> HashMap<ProducerId, LastOfProducer> {
+        let written = self.as_written().into_iter();
+        written
+            .map(|(id, producer)| {
+                let last = LastOfProducer {
+                    epoch: producer.epoch(),
+                    last_offset: producer.batches().last().map(|batch| batch.last_offset),
+                };
+                (id, last)
+            })
+            .collect()
     }
 
     /// Takes a producer as a snapshot has it; one of the same id is replaced.

@@ -453,7 +453,8 @@ impl Partition {
         match error {
             ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
             ReadError::Closed => ErrorCode::NotLeaderOrFollower,
-            ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
+            // Reads look again by themselves; whoever sees it has clients do so.
+            ReadError::Replaced | ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
             ReadError::Io { .. } | ReadError::Damaged { .. } | ReadError::Records { .. } => {
                 tracing::error!(partition = %self.log.name(), %error, "read failed");
                 ErrorCode::KafkaStorageError

@@ -150,7 +150,7 @@ pub enum Checkpoint {
     /// Partitions that were found damaged after a clean stop, with their recovery points: nothing has
     /// been written to them since, so that what the clean stop said of them holds over further starts.
     FoundDamaged,
-    /// Where Kafka's log cleaner was: read, so that gaps of a log that was compacted are no damage.
+    /// Everything below was compacted, by us or by Kafka: so gaps are no damage.
     Cleaner,
 }
 
@@ -421,6 +421,7 @@ impl LogDir {
                 false => Gaps::Never,
             },
             unwritten: Unwritten::AnyBatch,
+            cleaned_to: self.cleaner.get(name).copied(),
         }
     }
 

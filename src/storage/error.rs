@@ -72,9 +72,9 @@ pub enum LogError {
         /// Offset after the last one that is known to be missing.
         up_to: Offset,
     },
-    /// A `.swap` file: another broker was stopped in the middle of a compaction of this log, which
-    /// this release can not finish.
-    #[error("{} is left from an unfinished compaction", path.display())]
+    /// A `.swap` file from a compaction that was interrupted is damaged: what it was to replace may be
+    /// gone already. Nothing was changed.
+    #[error("{} is left from an unfinished compaction and damaged", path.display())]
     UnfinishedCompaction {
         /// The file.
         path: PathBuf,
@@ -204,6 +204,9 @@ pub enum ReadError {
         /// What is wrong with its records.
         reason: String,
     },
+    /// Its segment was compacted or deleted meanwhile: to look again answers it.
+    #[error("the segment was replaced meanwhile")]
+    Replaced,
     /// The log has failed and serves nothing (R1).
     #[error("the log is offline: {reason}")]
     Offline {

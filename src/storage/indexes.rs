@@ -2,6 +2,7 @@
 //! and a rebuild: an entry before the first batch that begins more than `index.interval.bytes` after
 //! the last indexed one, as Kafka writes them.
 
+use thalweg_protocol::records::BatchHeader;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::index::{IndexDamage, IndexEntry, OffsetIndex, absolute, relative};
@@ -19,6 +20,22 @@ pub(crate) struct BatchMark {
 }
 
 impl BatchMark {
+    /// Of the batch of `header` at `position`. One without records has no timestamp that a lookup could
+    /// find.
+    pub(crate) fn of(header: &BatchHeader, position: u64) -> BatchMark {
+        BatchMark {
+            position,
+            bytes: header.total_bytes() as u64,
+            base_offset: header.base_offset,
+            last_offset: header.last_offset(),
+            max_timestamp: match header.record_count {
+                0 => TimestampMs::NONE,
+                _ => header.max_timestamp,
+            },
+            leader_epoch: header.partition_leader_epoch,
+        }
+    }
+
     /// Byte after the batch.
     pub(crate) fn end(&self) -> u64 {
         self.position + self.bytes

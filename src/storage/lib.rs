@@ -32,6 +32,7 @@
 mod append;
 mod cache;
 pub mod checkpoint;
+mod compaction;
 mod dir;
 mod error;
 mod flush;
@@ -58,12 +59,16 @@ mod tail;
 mod time_index;
 mod timestamp;
 mod turn;
+mod txn_index;
 
 #[cfg(test)]
 mod whole_log_tests;
 
 pub use cache::SegmentCache;
 pub use checkpoint::PartitionOffsets;
+pub use compaction::{
+    Budget, CleanError, CleanReport, Cleaner, CompactionLimits, CompactionOrder, Dirt,
+};
 pub use dir::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, LogDir, LogDirError,
     OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
@@ -80,3 +85,4 @@ pub use removal::{Due, Removed, StartKept};
 pub use retention::{Reasons, RetentionLimits};
 pub use scan::BadBatch;
 pub use timestamp::TimestampHit;
+pub use txn_index::AbortedTxn;

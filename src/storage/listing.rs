@@ -7,7 +7,7 @@ use thalweg_reactor::fs;
 use thalweg_types::Offset;
 
 use crate::error::LogError;
-use crate::name::{FileKind, file_kind};
+use crate::name::{CleanStep, FileKind, clean_step, file_kind};
 
 /// The files of a partition directory that matter.
 #[derive(Debug, Default)]
@@ -18,8 +18,18 @@ pub(crate) struct Listing {
     pub(crate) snapshots: BTreeSet<Offset>,
     /// Files to remove: of interrupted operations, and indexes without a log (ST-9, ST-14).
     pub(crate) leftovers: Vec<String>,
-    /// A compaction that another broker has not finished.
-    pub(crate) swap: Option<String>,
+    /// New files of compactions past their point of no return: segment and final suffix.
+    pub(crate) swaps: Vec<(Offset, &'static str)>,
+    /// Segments that a compaction was writing.
+    pub(crate) cleaned_logs: BTreeSet<Offset>,
+}
+
+impl Listing {
+    /// Names of files of a compaction that was given up.
+    pub(crate) fn left_by_compaction(&self) -> Vec<&str> {
+        let left = self.leftovers.iter().map(String::as_str);
+        left.filter(|name| clean_step(name).is_some()).collect()
+    }
 }
 
 pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
@@ -31,6 +41,16 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
         let Some(name) = entry.name.to_str() else {
             continue;
         };
+        match clean_step(name) {
+            Some((CleanStep::Swap, base, suffix)) => {
+                listing.swaps.push((base, suffix));
+                continue;
+            }
+            Some((CleanStep::Cleaned, base, "log")) => {
+                listing.cleaned_logs.insert(base);
+            }
+            Some((CleanStep::Cleaned, ..)) | None => {}
+        }
         match file_kind(name) {
             FileKind::Log(base) => {
                 listing.logs.insert(base, entry.meta.len);
@@ -39,7 +59,6 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
                 indexes.insert((base, name.to_owned()));
             }
             FileKind::Leftover => listing.leftovers.push(name.to_owned()),
-            FileKind::Swap => listing.swap = Some(name.to_owned()),
             FileKind::Snapshot(at) => {
                 listing.snapshots.insert(at);
             }

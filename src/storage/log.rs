@@ -142,6 +142,8 @@ pub(crate) struct State {
     pub(crate) stage: Stage,
     pub(crate) tail: Tail,
     pub(crate) names: Names,
+    /// Where compaction has come to, as far as known.
+    pub(crate) cleaned_to: Option<Offset>,
     /// The record with the largest timestamp among the batches appended since the log was opened,
     /// with the batch that holds it: saves a read where it is the answer.
     pub(crate) max_timestamp_hint: Option<(MaxTimestamp, TimestampHit)>,
@@ -173,6 +175,7 @@ impl State {
             stage: Stage::Open,
             tail: Tail::default(),
             names: Names::Synced,
+            cleaned_to: None,
             max_timestamp_hint: None,
         }
     }

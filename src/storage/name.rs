@@ -137,8 +137,6 @@ pub(crate) enum FileKind {
     Snapshot(Offset),
     /// Left over from an interrupted delete, compaction or atomic write: may be removed.
     Leftover,
-    /// `.swap`: a compaction that had passed its point of no return.
-    Swap,
     /// Anything else: left alone.
     Other,
 }
@@ -149,9 +147,6 @@ pub(crate) fn file_kind(name: &str) -> FileKind {
         .any(|suffix| name.ends_with(suffix))
     {
         return FileKind::Leftover;
-    }
-    if name.ends_with(".swap") {
-        return FileKind::Swap;
     }
     let Some((stem, suffix)) = name.split_once('.') else {
         return FileKind::Other;
@@ -170,6 +165,46 @@ pub(crate) fn file_kind(name: &str) -> FileKind {
         "snapshot" => FileKind::Snapshot(base),
         _ => FileKind::Other,
     }
+}
+
+/// How far a compaction has come with a new file of a segment (ST-14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CleanStep {
+    /// Being written: of no use after a crash.
+    Cleaned,
+    /// Past the point of no return.
+    Swap,
+}
+
+impl CleanStep {
+    /// Path of the file that is to become `path`.
+    pub(crate) fn of(self, path: &Path) -> PathBuf {
+        with_suffix(path, self.suffix())
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            CleanStep::Cleaned => ".cleaned",
+            CleanStep::Swap => ".swap",
+        }
+    }
+}
+
+/// A file that a compaction has left: how far it had come, the segment, and the suffix that the file
+/// was to get.
+pub(crate) fn clean_step(name: &str) -> Option<(CleanStep, Offset, &'static str)> {
+    [CleanStep::Cleaned, CleanStep::Swap]
+        .into_iter()
+        .find_map(|step| {
+            let (base, suffix) = match file_kind(name.strip_suffix(step.suffix())?) {
+                FileKind::Log(base) => (base, "log"),
+                FileKind::Index(base) => (base, "index"),
+                FileKind::TimeIndex(base) => (base, "timeindex"),
+                FileKind::TxnIndex(base) => (base, "txnindex"),
+                FileKind::Snapshot(_) | FileKind::Leftover | FileKind::Other => return None,
+            };
+            Some((step, base, suffix))
+        })
 }
 
 /// Path of the batches of the segment at `base`.
@@ -199,8 +234,12 @@ pub(crate) fn snapshot_path(dir: &Path, at: Offset) -> PathBuf {
 
 /// Path of a file while it waits for removal.
 pub(crate) fn deleted_path(path: &Path) -> PathBuf {
+    with_suffix(path, ".deleted")
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".deleted");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
@@ -210,7 +249,9 @@ fn segment_file(dir: &Path, base: Offset, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirKind, FileKind, PartitionName, dir_kind, file_kind, log_path};
+    use super::{
+        CleanStep, DirKind, FileKind, PartitionName, clean_step, dir_kind, file_kind, log_path,
+    };
     use std::path::Path;
     use thalweg_types::{Offset, Uuid};
 
@@ -271,7 +312,11 @@ mod tests {
             file_kind("00000000000000000000.log.cleaned"),
             FileKind::Leftover
         );
-        assert_eq!(file_kind("00000000000000000000.log.swap"), FileKind::Swap);
+        let swap = clean_step("00000000000000000007.log.swap");
+        assert_eq!(swap, Some((CleanStep::Swap, Offset(7), "log")));
+        let cleaned = clean_step("00000000000000000007.txnindex.cleaned");
+        assert_eq!(cleaned, Some((CleanStep::Cleaned, Offset(7), "txnindex")));
+        assert_eq!(clean_step("7.log.swap"), None);
         assert_eq!(file_kind("99999999999999999999.log"), FileKind::Other);
         assert_eq!(file_kind("partition.metadata"), FileKind::Other);
     }

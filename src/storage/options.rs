@@ -101,6 +101,8 @@ pub struct Opening {
     pub gaps: Gaps,
     /// What a crash can have left unwritten.
     pub unwritten: Unwritten,
+    /// Its entry in the cleaner's checkpoint: what compaction has done already (RP-105).
+    pub cleaned_to: Option<Offset>,
 }
 
 /// Whether offsets may be missing between the batches of a log.
@@ -133,6 +135,7 @@ impl From<Recovery> for Opening {
             known_end: None,
             gaps: Gaps::MayBe,
             unwritten: Unwritten::AnyBatch,
+            cleaned_to: None,
         }
     }
 }

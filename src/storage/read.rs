@@ -165,7 +165,10 @@ impl Log {
                     state.options.cache.clone(),
                 )
             };
-            let warm = segment.warm(&cache).await?;
+            let warm = match segment.warm(&cache).await {
+                Err(ReadError::Replaced) => continue,
+                warm => warm?,
+            };
             let position = warm.indexes.borrow().position_for(from).min(size);
             let mut scan = BatchScan::new(
                 warm.file.clone(),

@@ -16,6 +16,7 @@ use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_replica::{EpochCache, EpochEntry};
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
+use crate::compaction::recover::finish_swaps;
 use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
@@ -86,7 +87,7 @@ pub(crate) async fn recover(
 ) -> Result<(State, RecoveryReport), LogError> {
     let topic_id = partition_files::load_topic_id(dir).await?;
     let stored_epochs = partition_files::load_epochs(dir).await?;
-    let listing = list(dir).await?;
+    let listing = finish_swaps(dir, list(dir).await?).await?;
     let mut work = Work {
         dir: Rc::clone(dir),
         gaps: opening.gaps,
@@ -99,11 +100,6 @@ pub(crate) async fn recover(
         names_changed: false,
         report: RecoveryReport::default(),
     };
-    if let Some(swap) = &listing.swap {
-        return Err(LogError::UnfinishedCompaction {
-            path: dir.join(swap),
-        });
-    }
     work.list_segments(&listing);
     match opening.recovery {
         Recovery::AfterCleanStop => {
@@ -491,6 +487,7 @@ impl Work {
         self.load_first_timestamp().await?;
         self.report.segments = self.segments.len();
         let mut state = State::new(options, topic_id, self.segments, start, self.end);
+        state.cleaned_to = opening.cleaned_to;
         state.durable_end = match self.recovery_point {
             None => self.end,
             Some(recovery_point) => recovery_point.clamp(start, self.end),

@@ -216,7 +216,11 @@ impl Log {
         gone
     }
 
-    async fn set_aside(&self, base: Offset, aside: &mut Vec<PathBuf>) -> Result<(), LogError> {
+    pub(crate) async fn set_aside(
+        &self,
+        base: Offset,
+        aside: &mut Vec<PathBuf>,
+    ) -> Result<(), LogError> {
         for path in files_of(&self.inner.dir, base) {
             let to = deleted_path(&path);
             let renamed = match fs::rename(&path, &to).await {
@@ -236,7 +240,7 @@ impl Log {
         Ok(())
     }
 
-    async fn remove_useless_snapshots(&self) -> Result<(), LogError> {
+    pub(crate) async fn remove_useless_snapshots(&self) -> Result<(), LogError> {
         let found = list(&self.inner.dir).await?.snapshots;
         let (bases, end) = {
             let state = self.inner.state.borrow();
@@ -256,7 +260,7 @@ impl Log {
     }
 }
 
-async fn unlink_later(files: Vec<PathBuf>, delay: Duration) {
+pub(crate) async fn unlink_later(files: Vec<PathBuf>, delay: Duration) {
     time::sleep(delay).await;
     for path in files {
         match fs::unlink(&path).await {

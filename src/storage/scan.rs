@@ -127,105 +127,32 @@ pub(crate) enum Step {
     Bad(BadBatch),
 }
 
-/// A walk over the batches of a file. Keeps its place between calls.
-pub(crate) struct BatchScan {
-    file: File,
-    check: Check,
+/// What the next batch of a segment must follow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Follows {
     segment_base: Offset,
-    position: u64,
-    end: u64,
     next_offset: Offset,
     epoch: LeaderEpoch,
-    chunk: BytesMut,
-    chunk_at: u64,
-    headers_this_turn: u32,
 }
 
-impl BatchScan {
-    /// Walks `[position, end)`, where a batch begins at `position`.
-    pub(crate) fn new(
-        file: File,
-        check: Check,
-        segment_base: Offset,
-        position: u64,
-        end: u64,
-    ) -> Self {
-        BatchScan {
-            file,
-            check,
+impl Follows {
+    /// The first batch of the segment at `segment_base`.
+    pub(crate) fn new(segment_base: Offset) -> Follows {
+        Follows {
             segment_base,
-            position,
-            end,
             next_offset: segment_base,
             epoch: LeaderEpoch::NONE,
-            chunk: BytesMut::new(),
-            chunk_at: 0,
-            headers_this_turn: 0,
         }
     }
 
-    /// Offsets and epochs must not run back behind what came before this file.
-    pub(crate) fn after(mut self, next_offset: Offset, epoch: LeaderEpoch) -> Self {
-        self.next_offset = self.next_offset.max(next_offset);
-        self.epoch = epoch;
-        self
+    /// `header` was the next.
+    pub(crate) fn step(&mut self, header: &BatchHeader) {
+        self.next_offset = header.last_offset().plus(1);
+        self.epoch = header.partition_leader_epoch;
     }
 
-    /// Where the next batch begins, or the bad one.
-    pub(crate) fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// Smallest offset that the next batch may have.
-    pub(crate) fn next_offset(&self) -> Offset {
-        self.next_offset
-    }
-
-    /// Epoch of the batch before the position.
-    pub(crate) fn epoch(&self) -> LeaderEpoch {
-        self.epoch
-    }
-
-    /// The next batch. After [`Step::Bad`] the same answer comes again.
-    pub(crate) async fn next(&mut self) -> io::Result<Step> {
-        let have = self.end - self.position;
-        if have == 0 {
-            return Ok(Step::End);
-        }
-        let wanted = have.min(BATCH_HEADER_BYTES as u64) as usize;
-        self.fill(self.position, wanted).await?;
-        let head = self.in_chunk(self.position, wanted);
-        if head.len() < wanted {
-            return Ok(Step::Bad(BadBatch::ShortHeader {
-                have: head.len() as u64,
-            }));
-        }
-        let header = match BatchHeader::parse(head) {
-            Ok(header) => header,
-            Err(error) => return Ok(Step::Bad(bad_header(error, have))),
-        };
-        if let Some(bad) = self.breaks_a_rule(&header, have) {
-            return Ok(Step::Bad(bad));
-        }
-        let bytes = header.total_bytes() as u64;
-        if self.check == Check::Checksums && !self.checksum_holds(&header, bytes).await? {
-            return Ok(Step::Bad(BadBatch::Checksum));
-        }
-        let mark = BatchMark {
-            position: self.position,
-            bytes,
-            base_offset: header.base_offset,
-            last_offset: header.last_offset(),
-            max_timestamp: header.max_timestamp,
-            leader_epoch: header.partition_leader_epoch,
-        };
-        self.position += bytes;
-        self.next_offset = mark.last_offset.plus(1);
-        self.epoch = mark.leader_epoch;
-        Ok(Step::Batch(mark, header))
-    }
-
-    fn breaks_a_rule(&self, header: &BatchHeader, have: u64) -> Option<BadBatch> {
+    /// What is wrong with `header` as the next, where `have` bytes are left in the segment.
+    pub(crate) fn broken_by(&self, header: &BatchHeader, have: u64) -> Option<BadBatch> {
         let need = header.total_bytes() as u64;
         if need > have {
             return Some(BadBatch::ShortBatch { have, need });
@@ -250,6 +177,93 @@ impl BatchScan {
             });
         }
         None
+    }
+}
+
+/// A walk over the batches of a file. Keeps its place between calls.
+pub(crate) struct BatchScan {
+    file: File,
+    check: Check,
+    position: u64,
+    end: u64,
+    follows: Follows,
+    chunk: BytesMut,
+    chunk_at: u64,
+    headers_this_turn: u32,
+}
+
+impl BatchScan {
+    /// Walks `[position, end)`, where a batch begins at `position`.
+    pub(crate) fn new(
+        file: File,
+        check: Check,
+        segment_base: Offset,
+        position: u64,
+        end: u64,
+    ) -> Self {
+        BatchScan {
+            file,
+            check,
+            position,
+            end,
+            follows: Follows::new(segment_base),
+            chunk: BytesMut::new(),
+            chunk_at: 0,
+            headers_this_turn: 0,
+        }
+    }
+
+    /// Offsets and epochs must not run back behind what came before this file.
+    pub(crate) fn after(mut self, next_offset: Offset, epoch: LeaderEpoch) -> Self {
+        self.follows.next_offset = self.follows.next_offset.max(next_offset);
+        self.follows.epoch = epoch;
+        self
+    }
+
+    /// Where the next batch begins, or the bad one.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Smallest offset that the next batch may have.
+    pub(crate) fn next_offset(&self) -> Offset {
+        self.follows.next_offset
+    }
+
+    /// Epoch of the batch before the position.
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        self.follows.epoch
+    }
+
+    /// The next batch. After [`Step::Bad`] the same answer comes again.
+    pub(crate) async fn next(&mut self) -> io::Result<Step> {
+        let have = self.end - self.position;
+        if have == 0 {
+            return Ok(Step::End);
+        }
+        let wanted = have.min(BATCH_HEADER_BYTES as u64) as usize;
+        self.fill(self.position, wanted).await?;
+        let head = self.in_chunk(self.position, wanted);
+        if head.len() < wanted {
+            return Ok(Step::Bad(BadBatch::ShortHeader {
+                have: head.len() as u64,
+            }));
+        }
+        let header = match BatchHeader::parse(head) {
+            Ok(header) => header,
+            Err(error) => return Ok(Step::Bad(bad_header(error, have))),
+        };
+        if let Some(bad) = self.follows.broken_by(&header, have) {
+            return Ok(Step::Bad(bad));
+        }
+        let bytes = header.total_bytes() as u64;
+        if self.check == Check::Checksums && !self.checksum_holds(&header, bytes).await? {
+            return Ok(Step::Bad(BadBatch::Checksum));
+        }
+        let mark = BatchMark::of(&header, self.position);
+        self.position += bytes;
+        self.follows.step(&header);
+        Ok(Step::Batch(mark, header))
     }
 
     async fn checksum_holds(&mut self, header: &BatchHeader, bytes: u64) -> io::Result<bool> {
@@ -346,7 +360,7 @@ pub(crate) async fn find_batch(
     Ok(None)
 }
 
-fn bad_header(error: BatchError, have: u64) -> BadBatch {
+pub(crate) fn bad_header(error: BatchError, have: u64) -> BadBatch {
     match error {
         BatchError::EndOfLog => BadBatch::Zeros,
         BatchError::Short { .. } => BadBatch::ShortHeader { have },

@@ -184,9 +184,10 @@ impl Segment {
             return Ok(warm);
         }
         let path = self.path();
-        let file = fs::open(&path, OpenMode::ReadWrite)
-            .await
-            .map_err(ReadError::io("open", &path))?;
+        let file = match fs::open(&path, OpenMode::ReadWrite).await {
+            Err(_) if self.retired.get() => return Err(ReadError::Replaced),
+            opened => opened.map_err(ReadError::io("open", &path))?,
+        };
         let loaded = load_indexes(
             &self.dir,
             self.base,
@@ -194,7 +195,12 @@ impl Segment {
             self.size.get(),
             self.interval_bytes,
         )
-        .await?;
+        .await;
+        if self.retired.get() {
+            // What was opened by that name may be what took its place.
+            return Err(ReadError::Replaced);
+        }
+        let loaded = loaded?;
         if let Some(damage) = loaded.damage {
             tracing::warn!(path = %path.display(), %damage, "rebuilt an index from its log");
         }
@@ -260,6 +266,11 @@ impl Segment {
     /// Largest timestamp in the segment: outer `None` when it has to be warmed to know.
     pub(crate) fn max_timestamp(&self) -> Option<Option<MaxTimestamp>> {
         self.max_timestamp.get()
+    }
+
+    /// Largest timestamp of the first batch, if known.
+    pub(crate) fn first_timestamp(&self) -> Option<TimestampMs> {
+        self.first_timestamp.get()
     }
 
     pub(crate) fn set_first_timestamp(&self, timestamp: Option<TimestampMs>) {

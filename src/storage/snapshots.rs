@@ -107,7 +107,10 @@ impl Log {
                 let next = state.segments.get(index + 1).map(|next| next.base);
                 (segment, size, next, state.options.cache.clone())
             };
-            let warm = segment.warm(&cache).await?;
+            let warm = match segment.warm(&cache).await {
+                Err(ReadError::Replaced) => continue,
+                warm => warm?,
+            };
             let position = if at > segment.base {
                 warm.indexes.borrow().position_for(at).min(size)
             } else {

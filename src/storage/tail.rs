@@ -44,6 +44,11 @@ impl Tail {
         self.marks.push_back((segment, mark));
     }
 
+    /// The segments up to the one at `segment` were replaced: their batches lie elsewhere.
+    pub(crate) fn forget_up_to(&mut self, segment: Offset) {
+        self.marks.retain(|(other, _)| *other > segment);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.marks = VecDeque::new();
     }

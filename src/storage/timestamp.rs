@@ -43,7 +43,8 @@ impl Log {
         loop {
             let from = self.start_offset();
             match self.first_at_least(target, from).await {
-                // The segment was deleted under the search.
+                // A segment was compacted or deleted under the search.
+                Err(ReadError::Replaced) => {}
                 Err(_) if self.start_offset() > from => {}
                 found => return found,
             }
@@ -77,7 +78,8 @@ impl Log {
         loop {
             let from = self.start_offset();
             match self.largest_from(from).await {
-                // The segment was deleted under the search.
+                // A segment was compacted or deleted under the search.
+                Err(ReadError::Replaced) => {}
                 Err(_) if self.start_offset() > from => {}
                 found => return found,
             }

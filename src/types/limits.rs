@@ -223,6 +223,17 @@ pub const RETENTION_PARTITIONS_TOGETHER: usize = 256;
 /// Listeners for clients of one broker.
 pub const LISTENERS_MAX: usize = 16;
 
+/// Segments that one compaction makes into one at most, so that the files of a swap are few.
+pub const COMPACTION_GROUP_SEGMENTS_MAX: usize = 256;
+
+/// Bytes that a compaction writes before it waits until they are on the disk: what others flush at that
+/// time does not wait for more.
+pub const COMPACTION_UNSYNCED_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Logs that wait for one cleaner. A shard has one round under way at a time, so there are never more
+/// than shards; when full, the shard waits.
+pub const COMPACTION_ROUNDS_WAITING_MAX: usize = 1_024;
+
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 

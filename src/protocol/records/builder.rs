@@ -258,7 +258,7 @@ pub fn recompress(
     Ok(Bytes::from(out))
 }
 
-fn batch_length(batch: &[u8]) -> Result<i32, BuildError> {
+pub(super) fn batch_length(batch: &[u8]) -> Result<i32, BuildError> {
     i32::try_from(batch.len() - BATCH_LENGTH_END)
         .map_err(|_| BuildError::TooLarge { bytes: batch.len() })
 }

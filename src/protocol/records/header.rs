@@ -133,6 +133,45 @@ impl BatchHeader {
         })
     }
 
+    /// Writes every field to the start of `batch`, the CRC as it stands.
+    pub(super) fn write(&self, batch: &mut [u8]) {
+        put(batch, AT_BASE_OFFSET, self.base_offset.0.to_be_bytes());
+        put(batch, AT_BATCH_LENGTH, self.batch_length.to_be_bytes());
+        put(
+            batch,
+            AT_LEADER_EPOCH,
+            self.partition_leader_epoch.0.to_be_bytes(),
+        );
+        put(batch, AT_MAGIC, self.magic.to_be_bytes());
+        put(batch, AT_CRC, self.crc.to_be_bytes());
+        put(batch, AT_ATTRIBUTES, self.attributes.to_be_bytes());
+        put(
+            batch,
+            AT_LAST_OFFSET_DELTA,
+            self.last_offset_delta.to_be_bytes(),
+        );
+        put(
+            batch,
+            AT_BASE_TIMESTAMP,
+            self.base_timestamp.0.to_be_bytes(),
+        );
+        put(batch, AT_MAX_TIMESTAMP, self.max_timestamp.0.to_be_bytes());
+        put(batch, AT_PRODUCER_ID, self.producer_id.0.to_be_bytes());
+        put(
+            batch,
+            AT_PRODUCER_EPOCH,
+            self.producer_epoch.0.to_be_bytes(),
+        );
+        put(batch, AT_BASE_SEQUENCE, self.base_sequence.to_be_bytes());
+        put(batch, AT_RECORD_COUNT, self.record_count.to_be_bytes());
+    }
+
+    /// The delete horizon that compaction gave the batch: from then on its tombstones may go (KIP-534).
+    #[must_use]
+    pub fn delete_horizon(&self) -> Option<TimestampMs> {
+        self.has_delete_horizon().then_some(self.base_timestamp)
+    }
+
     /// Bytes of the whole batch, header included.
     #[must_use]
     pub fn total_bytes(&self) -> usize {

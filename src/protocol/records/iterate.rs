@@ -145,6 +145,11 @@ pub struct RecordIter<'a> {
 }
 
 impl<'a> RecordIter<'a> {
+    /// The bytes of the records that were not read yet.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn read(&mut self) -> Result<Record<'a>, RecordFault> {
         let mut outer = Fields { rest: self.rest };
         let length = outer.int()?;
@@ -232,6 +237,15 @@ impl<'a> Iterator for RecordIter<'a> {
     fn size_hint(&self) -> (usize, Option<usize>) {
         (0, Some(self.rest.len() / RECORD_BYTES_MIN + 1))
     }
+}
+
+/// The attributes of one whole record, and what follows its timestamp.
+pub(super) fn around_timestamp(record: &[u8]) -> Result<(u8, &[u8]), RecordFault> {
+    let mut fields = Fields { rest: record };
+    fields.int()?; // its length
+    let attributes = fields.byte()?;
+    fields.long()?;
+    Ok((attributes, fields.rest))
 }
 
 /// Fields in order over a slice.

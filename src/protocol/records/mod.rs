@@ -9,7 +9,7 @@
 //! partition has assigned offsets) [`assign`], then [`BatchSummary::settle`], which rewrites timestamps
 //! only where they differ. On reading: [`batches`] over a slice that may end inside a batch, then
 //! [`records_of`] one batch. [`BatchBuilder`] makes batches for clients, benchmarks and the metadata
-//! log; [`recompress`] changes a batch's codec.
+//! log; [`recompress`] changes a batch's codec, [`retain`] and [`emptied`] take records out.
 //!
 //! Invariants: no function panics on any bytes that came from outside (the ones that write into a batch
 //! ask for a validated one); nothing is allocated by a length that the bytes claim, only in proportion
@@ -33,6 +33,7 @@ pub mod header;
 mod iterate;
 mod quick;
 mod refusal;
+mod retain;
 pub mod validate;
 mod varint;
 mod walk;
@@ -52,4 +53,5 @@ pub use header::{
 };
 pub use iterate::{Header, Headers, Record, RecordIter, RecordSet, records_of};
 pub use refusal::{RecordRefusal, RecordRefusalReason, Refusal};
+pub use retain::{emptied, retain};
 pub use validate::{BatchSummary, ProduceRules, TimestampRule, validate_produce};

@@ -17,7 +17,7 @@ pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
 pub use namespace::{
     DirEntry, FileMeta, Space, allocate, create_dir, create_dir_all, exists, len, list_dir,
-    metadata, open, read_file, remove_dir_all, rename, space, sync_all, sync_dir, truncate, unlink,
-    write_file_atomically,
+    metadata, open, read_file, remove_dir_all, rename, set_modified, space, sync_all, sync_dir,
+    truncate, unlink, write_file_atomically,
 };
 pub use syncer::Syncer;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -220,6 +220,20 @@ pub async fn truncate(file: &File, len: u64) -> io::Result<()> {
     let path = file.path().to_owned();
     run(&NAMESPACE, "truncate", &path, move |_| {
         file.std().set_len(len)
+    })
+    .await
+}
+
+/// Sets the time of the last change of an open file's content, in milliseconds since 1970.
+///
+/// # Errors
+/// The kernel's.
+pub async fn set_modified(file: &File, modified_ms: i64) -> io::Result<()> {
+    let file = file.clone();
+    let path = file.path().to_owned();
+    run(&NAMESPACE, "set time", &path, move |_| {
+        let since = Duration::from_millis(u64::try_from(modified_ms).unwrap_or(0));
+        file.std().set_modified(UNIX_EPOCH + since)
     })
     .await
 }

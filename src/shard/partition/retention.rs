@@ -22,8 +22,8 @@ impl Partition {
                 self.begin_at(due.start);
                 Some(due)
             }
-            // Closed or failed since.
-            Err(ReadError::Closed | ReadError::Offline { .. }) => None,
+            // Closed, failed or compacted since.
+            Err(ReadError::Closed | ReadError::Offline { .. } | ReadError::Replaced) => None,
             Err(error) => {
                 tracing::warn!(partition = %self.log.name(), %error,
                     "retention can not tell how old the log's first segments are");

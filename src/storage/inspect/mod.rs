@@ -250,7 +250,7 @@ async fn inspect_dir(dir: &Path, out: &mut Out<'_>) -> io::Result<()> {
         .collect();
     names.sort_by_key(|name| {
         let rank = match file_kind(name) {
-            FileKind::Other | FileKind::Leftover | FileKind::Swap => (0, Offset::ZERO, 0),
+            FileKind::Other | FileKind::Leftover => (0, Offset::ZERO, 0),
             FileKind::Log(base) => (1, base, 0),
             FileKind::Index(base) => (1, base, 1),
             FileKind::TimeIndex(base) => (1, base, 2),
@@ -273,7 +273,6 @@ async fn inspect_dir(dir: &Path, out: &mut Out<'_>) -> io::Result<()> {
             | FileKind::TxnIndex(_)
             | FileKind::Snapshot(_)
             | FileKind::Leftover
-            | FileKind::Swap
             | FileKind::Other => inspect_file(&path, out).await?,
         }
     }
@@ -292,7 +291,7 @@ async fn inspect_file(path: &Path, out: &mut Out<'_>) -> io::Result<()> {
         }
         FileKind::Index(base) => index_file::offsets(path, base, out).await,
         FileKind::TimeIndex(base) => index_file::times(path, base, out).await,
-        FileKind::TxnIndex(_) | FileKind::Snapshot(_) | FileKind::Leftover | FileKind::Swap => {
+        FileKind::TxnIndex(_) | FileKind::Snapshot(_) | FileKind::Leftover => {
             opaque(path, out).await
         }
         FileKind::Other => match text_file::kind(&name) {

@@ -502,6 +502,7 @@ fn rp_59_a_bad_batch_between_good_ones_is_damage_where_every_append_was_synced()
         let (middle, last) = (expected(10).len(), expected(19).len());
         let opening = Opening {
             unwritten: Unwritten::LastBatch,
+            cleaned_to: None,
             ..Opening::from(FROM_ZERO)
         };
         // Body, length field and magic byte of a batch in the middle; the batch behind it is found

@@ -2,6 +2,7 @@
 
 mod bombs;
 mod refusals;
+mod retained;
 mod twins;
 mod vectors;
 

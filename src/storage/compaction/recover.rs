@@ -1,0 +1,86 @@
+//! Finishes the swaps that a crash interrupted, ours and Kafka's, before a log is opened (ST-14).
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use thalweg_reactor::fs::{self, OpenMode};
+use thalweg_types::Offset;
+
+use super::swap::settle_names;
+use crate::error::LogError;
+use crate::listing::{Listing, list};
+use crate::name::{CleanStep, log_path};
+use crate::removal::files_of;
+use crate::scan::{BatchScan, Check, Step};
+
+/// What is in the directory, once no swap is pending there.
+///
+/// # Errors
+/// [`LogError::UnfinishedCompaction`] when a new segment, which was on the disk before it got its name,
+/// is damaged; [`LogError::Io`].
+pub(crate) async fn finish_swaps(dir: &Path, found: Listing) -> Result<Listing, LogError> {
+    if found.swaps.is_empty() {
+        return Ok(found);
+    }
+    let bases = found.swaps.iter().filter(|(base, suffix)| {
+        // KAFKA-6264: such a segment is a part of a split that was not finished.
+        *suffix == "log" && found.cleaned_logs.first().is_none_or(|first| base < first)
+    });
+    let bases: BTreeSet<Offset> = bases.map(|(base, _)| *base).collect();
+    for base in &bases {
+        finish(dir, *base, &found).await?;
+    }
+    let useless = found.swaps.iter().filter(|(base, _)| !bases.contains(base));
+    for (base, suffix) in useless {
+        let path = CleanStep::Swap.of(&dir.join(format!("{:020}.{suffix}", base.0)));
+        remove(&path).await?;
+    }
+    list(dir).await
+}
+
+async fn finish(dir: &Path, base: Offset, found: &Listing) -> Result<(), LogError> {
+    let end = end_of(dir, base).await?;
+    let replaced: Vec<Offset> = found
+        .logs
+        .range(base.plus(1)..end.max(base.plus(1)))
+        .map(|(old, _)| *old)
+        .collect();
+    tracing::info!(dir = %dir.display(), base = base.0, replaces = replaced.len() + 1,
+        "finishing a compaction that was interrupted");
+    for old in replaced {
+        for path in files_of(dir, old) {
+            remove(&path).await?;
+        }
+    }
+    settle_names(dir, base)
+        .await
+        .map_err(|(path, source)| LogError::io("rename", path)(source))
+}
+
+/// Where the new segment at `base` ends.
+async fn end_of(dir: &Path, base: Offset) -> Result<Offset, LogError> {
+    let path = CleanStep::Swap.of(&log_path(dir, base));
+    let io = |operation| LogError::io(operation, path.clone());
+    let file = fs::open(&path, OpenMode::Read).await.map_err(io("open"))?;
+    let bytes = fs::len(&file).await.map_err(io("stat"))?;
+    let mut scan = BatchScan::new(file, Check::Checksums, base, 0, bytes);
+    loop {
+        match scan.next().await.map_err(io("read"))? {
+            Step::Batch(..) => {}
+            Step::End => return Ok(scan.next_offset()),
+            Step::Bad(reason) => {
+                tracing::error!(path = %path.display(), position = scan.position(), %reason,
+                    "a compacted segment is damaged");
+                return Err(LogError::UnfinishedCompaction { path });
+            }
+        }
+    }
+}
+
+async fn remove(path: &Path) -> Result<(), LogError> {
+    match fs::unlink(path).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(LogError::io("remove", path)),
+    }
+}

@@ -1,0 +1,234 @@
+//! One round over one log: a map of the last offset of each key in the dirty part, then every segment
+//! up to the end of that part written anew without what the map shows to be of no use.
+
+use std::path::PathBuf;
+
+use thalweg_protocol::records::{Batch, BatchHeader, BuildError, records_of};
+use thalweg_reactor::{fs, mailbox, oneshot};
+use thalweg_types::Offset;
+use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+
+use super::filter::{Fate, Place, Rules, holds};
+use super::groups::groups;
+use super::offset_map::OffsetMap;
+use super::pace::Pace;
+use super::reader::{BatchReader, ReadBatch};
+use super::transactions::Transactions;
+use super::writer::SegmentWriter;
+use super::{Budget, CleanError, CleanReport, Cleaned, Order, SegmentFile, SwapAsk};
+use crate::name::{log_path, txn_index_path};
+use crate::txn_index::{self, AbortedTxn};
+
+/// Largest index of aborted transactions that is read.
+const TXN_INDEX_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// A round that is under way.
+pub(super) struct Round<'a> {
+    pub(super) order: Order,
+    pub(super) budget: &'a Budget,
+    pub(super) pace: Pace,
+    pub(super) swaps: mailbox::Sender<SwapAsk>,
+    pub(super) report: CleanReport,
+}
+
+impl Round<'_> {
+    /// Does all of it; what was swapped before an error stays swapped.
+    pub(super) async fn run(mut self) -> Result<CleanReport, CleanError> {
+        let aborted = self.aborted().await?;
+        let (map, end) = self.build_map(aborted.clone()).await?;
+        self.report.keys = map.len() as u64;
+        let rules = Rules {
+            map,
+            end,
+            now: self.order.now,
+            delete_retention_ms: self.order.delete_retention_ms,
+            live: std::mem::take(&mut self.order.live),
+        };
+        let mut transactions = Transactions::new(aborted);
+        let segments = std::mem::take(&mut self.order.segments);
+        let reached = segments.partition_point(|segment| segment.base < end);
+        let ends = segments
+            .get(reached)
+            .map_or(self.order.end, |next| next.base);
+        let reached = &segments[..reached];
+        for run in groups(reached, ends, self.order.room) {
+            let group = &reached[run];
+            if let Some(cleaned) = self.clean(group, &rules, &mut transactions).await? {
+                self.swap(cleaned).await?;
+            }
+        }
+        self.report.end = end;
+        self.report.bytes_moved = self.pace.spent;
+        Ok(self.report)
+    }
+
+    /// The aborted transactions of all segments.
+    async fn aborted(&self) -> Result<Vec<AbortedTxn>, CleanError> {
+        let mut found = Vec::new();
+        for segment in &self.order.segments {
+            let path = txn_index_path(&self.order.dir, segment.base);
+            let bytes = match fs::read_file(&path, TXN_INDEX_BYTES_MAX).await {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(CleanError::io("read", &path)(error)),
+            };
+            let read = txn_index::decode(&bytes, segment.base);
+            found.extend(read.map_err(|damage| CleanError::Damaged {
+                path,
+                position: (damage.0 * txn_index::TXN_INDEX_ENTRY_BYTES) as u64,
+                reason: damage.to_string(),
+            })?);
+        }
+        Ok(found)
+    }
+
+    /// The last offset of each key from the first dirty offset on, and how far that goes: to the end
+    /// of the order, or to the record for which the map had no room.
+    async fn build_map(
+        &mut self,
+        aborted: Vec<AbortedTxn>,
+    ) -> Result<(OffsetMap, Offset), CleanError> {
+        let Order {
+            first_dirty, end, ..
+        } = self.order;
+        let offsets = u64::try_from(end.0 - first_dirty.0).unwrap_or(0);
+        let mut map = OffsetMap::new(self.budget.map_bytes, self.budget.map_load, offsets);
+        let mut transactions = Transactions::new(aborted);
+        let dirty = self
+            .order
+            .segments
+            .partition_point(|segment| segment.base <= first_dirty)
+            .saturating_sub(1);
+        let dirty = self.order.segments[dirty..].to_vec();
+        for segment in dirty {
+            let mut reader = self.read(segment).await?;
+            while let Some(batch) = reader.next(&mut self.pace).await? {
+                self.report.bytes_mapped += batch.bytes.len() as u64;
+                if batch.header.last_offset() < first_dirty {
+                    continue;
+                }
+                let full = map_batch(&batch, first_dirty, &mut map, &mut transactions);
+                if let Some(at) = full.map_err(|error| self.unreadable(segment, &batch, error))? {
+                    return Ok((map, at));
+                }
+            }
+        }
+        Ok((map, end))
+    }
+
+    /// Writes what is left of the segments of `group`. `None` when there is nothing in them.
+    async fn clean(
+        &mut self,
+        group: &[SegmentFile],
+        rules: &Rules,
+        transactions: &mut Transactions,
+    ) -> Result<Option<Cleaned>, CleanError> {
+        let Some(last) = group.iter().rposition(|segment| segment.bytes > 0) else {
+            return Ok(None);
+        };
+        let interval = self.order.room.interval_bytes;
+        let io_bytes = self.budget.io_bytes;
+        let (dir, base) = (self.order.dir.clone(), group[0].base);
+        let mut writer = SegmentWriter::create(&dir, base, interval, io_bytes).await?;
+        for (i, segment) in group.iter().enumerate() {
+            let mut reader = self.read(*segment).await?;
+            while let Some(read) = reader.next(&mut self.pace).await? {
+                let ends = read.position + read.bytes.len() as u64 == segment.bytes;
+                let place = match i == last && ends {
+                    true => Place::Last,
+                    false => Place::Inside,
+                };
+                self.report.bytes_read += read.bytes.len() as u64;
+                self.report.records_read += u64::try_from(read.header.record_count).unwrap_or(0);
+                let verdict = rules.judge(&whole(&read), place, transactions);
+                let verdict = verdict.map_err(|error| self.unreadable(*segment, &read, error))?;
+                self.report.records_kept += verdict.records;
+                match verdict.fate {
+                    Fate::Stays => {
+                        writer
+                            .push(&read.header, &read.bytes, &mut self.pace)
+                            .await?;
+                    }
+                    Fate::Becomes(bytes) => {
+                        let header = BatchHeader::parse(&bytes)
+                            .map_err(|error| self.unreadable(*segment, &read, error.into()))?;
+                        writer.push(&header, &bytes, &mut self.pace).await?;
+                    }
+                    Fate::Goes => {}
+                }
+                verdict
+                    .aborted
+                    .into_iter()
+                    .for_each(|t| writer.note_aborted(t));
+            }
+        }
+        let olds = group.iter().map(|segment| segment.base).collect();
+        let cleaned = writer.finish(olds, &mut self.pace).await?;
+        self.report.bytes_kept += cleaned.bytes;
+        Ok(Some(cleaned))
+    }
+
+    /// Lets the owner of the log put the new segment in place.
+    async fn swap(&mut self, cleaned: Cleaned) -> Result<(), CleanError> {
+        let (reply, answer) = oneshot::channel();
+        let ask = SwapAsk { cleaned, reply };
+        if self.swaps.send(ask).await.is_err() {
+            return Err(CleanError::Stopped);
+        }
+        answer.await.unwrap_or(Err(CleanError::Stopped))
+    }
+
+    async fn read(&self, segment: SegmentFile) -> Result<BatchReader, CleanError> {
+        let path = self.path(segment);
+        BatchReader::open(path, segment, self.budget.io_bytes).await
+    }
+
+    fn path(&self, segment: SegmentFile) -> PathBuf {
+        log_path(&self.order.dir, segment.base)
+    }
+
+    fn unreadable(&self, segment: SegmentFile, batch: &ReadBatch, error: BuildError) -> CleanError {
+        CleanError::Damaged {
+            path: self.path(segment),
+            position: batch.position,
+            reason: error.to_string(),
+        }
+    }
+}
+
+fn whole(read: &ReadBatch) -> Batch<'_> {
+    Batch {
+        header: read.header.clone(),
+        bytes: &read.bytes,
+        position: 0,
+    }
+}
+
+/// Puts the keys of a batch into the map. When it is full: the offset of the first record that is not
+/// in it.
+fn map_batch(
+    batch: &ReadBatch,
+    first_dirty: Offset,
+    map: &mut OffsetMap,
+    transactions: &mut Transactions,
+) -> Result<Option<Offset>, BuildError> {
+    let set = records_of(&batch.bytes, DECOMPRESSED_BATCH_BYTES_MAX)?;
+    if batch.header.is_control() {
+        transactions.on_marker(&batch.header, holds(&set)?);
+        return Ok(None);
+    }
+    if transactions.on_batch(&batch.header) {
+        return Ok(None);
+    }
+    for record in &set {
+        let record = record?;
+        let Some(key) = record.key.filter(|_| record.offset >= first_dirty) else {
+            continue;
+        };
+        let hash = map.hash(key);
+        if !map.put(hash, record.offset) {
+            return Ok(Some(record.offset));
+        }
+    }
+    Ok(None)
+}

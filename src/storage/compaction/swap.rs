@@ -1,0 +1,232 @@
+//! The log's side of a round: it gives the order and puts new segments in place of old ones.
+//!
+//! Order on the disk (ST-14). The new files are durable under `.cleaned`; any crash up to here leaves the
+//! old content. Their indexes are renamed to `.swap`, then the new `.log`, and the directory is synced:
+//! that is the point of no return. The old files are set aside, the indexes get their final names, and
+//! last the `.log`. A crash in between leaves a `.log.swap`, which says how far it reaches, because a new
+//! segment ends where the last old one ended: `recover.rs` does the rest again.
+//!
+//! In memory it is one step right after the point of no return: the new segment is there with an open
+//! file, and whoever is opening an old one by its name learns that it was replaced.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use thalweg_reactor::{fs, task};
+use thalweg_types::Offset;
+
+use super::groups::Room;
+use super::{
+    CleanError, CleanReport, Cleaned, Cleaner, CompactionOrder, Dirt, Order, SegmentFile, SwapAsk,
+};
+use crate::error::{LogError, is_lack_of_room};
+use crate::listing::list;
+use crate::log::Log;
+use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
+use crate::removal::unlink_later;
+use crate::segment::Segment;
+
+impl Log {
+    /// Cleans what `order` says. Appends and reads go on meanwhile. Call one at a time.
+    ///
+    /// # Errors
+    /// [`CleanError`]; the log is whole, with more or less of it cleaned.
+    pub async fn compact(
+        &self,
+        cleaner: &Cleaner,
+        order: CompactionOrder,
+    ) -> Result<CleanReport, CleanError> {
+        let delay = order.file_delete_delay;
+        let done = self.work_with(cleaner, order, delay).await;
+        match &done {
+            Ok(report) => {
+                let mut state = self.inner.state.borrow_mut();
+                state.cleaned_to = Some(report.end);
+            }
+            // The room that they take may be what was lacking.
+            Err(_) => self.remove_cleaned().await,
+        }
+        done
+    }
+
+    async fn work_with(
+        &self,
+        cleaner: &Cleaner,
+        order: CompactionOrder,
+        delay: Duration,
+    ) -> Result<CleanReport, CleanError> {
+        let order = self.by_files(order)?;
+        let (mut asks, ended) = cleaner.begin(order).await?;
+        while let Some(SwapAsk { cleaned, reply }) = asks.recv().await {
+            let _ = reply.send(self.swap_in(cleaned, delay).await);
+        }
+        ended.await.unwrap_or(Err(CleanError::Stopped))
+    }
+
+    fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
+        self.check_open()?;
+        let state = self.inner.state.borrow();
+        let Dirt {
+            first_dirty, end, ..
+        } = order.dirt;
+        let closed = state.segments.len() - 1;
+        let segments = state.segments[..closed].iter();
+        let segments = segments.take_while(|segment| segment.base < end);
+        Ok(Order {
+            dir: self.inner.dir.to_path_buf(),
+            segments: segments
+                .map(|segment| SegmentFile {
+                    base: segment.base,
+                    bytes: segment.size.get(),
+                })
+                .collect(),
+            first_dirty,
+            end,
+            now: order.now,
+            delete_retention_ms: order.delete_retention_ms,
+            room: Room {
+                bytes: u64::from(state.options.segment_bytes),
+                index_bytes: u64::from(state.options.segment_index_bytes),
+                interval_bytes: u64::from(state.options.index_interval_bytes),
+            },
+            live: order.live,
+        })
+    }
+
+    async fn swap_in(&self, cleaned: Cleaned, delay: Duration) -> Result<(), CleanError> {
+        // A flush, a removal or a close that is under way has to do with the old segments.
+        let _turn = self.inner.flush_turn.take().await;
+        self.check_open()?;
+        if !self.still_has(&cleaned.olds) {
+            return Err(CleanError::Changed);
+        }
+        let (base, olds) = (cleaned.base, cleaned.olds.clone());
+        self.commit(base).await?;
+        let new = self.take_over(cleaned);
+        let mut aside = Vec::with_capacity(4 * olds.len());
+        for old in &olds {
+            self.set_aside(*old, &mut aside).await?;
+        }
+        task::spawn(unlink_later(aside, delay));
+        self.settle(base).await?;
+        self.inner.state.borrow().options.cache.add(&new);
+        self.remove_useless_snapshots().await?;
+        Ok(())
+    }
+
+    /// True when these segments lie side by side in the log and are closed.
+    fn still_has(&self, olds: &[Offset]) -> bool {
+        let state = self.inner.state.borrow();
+        let closed = &state.segments[..state.segments.len() - 1];
+        let first = closed.iter().position(|s| Some(&s.base) == olds.first());
+        first.is_some_and(|first| {
+            let there = closed[first..].iter().map(|s| s.base).take(olds.len());
+            there.eq(olds.iter().copied())
+        })
+    }
+
+    /// Renames to `.swap`, the `.log` last, durably. Without room for that nothing has happened.
+    async fn commit(&self, base: Offset) -> Result<(), CleanError> {
+        let dir = &self.inner.dir;
+        for path in indexes_of(dir, base) {
+            let (from, to) = (CleanStep::Cleaned.of(&path), CleanStep::Swap.of(&path));
+            // Where no transaction was aborted there is no index of them.
+            let renamed = unless_missing(fs::rename(&from, &to).await);
+            self.renamed(&from, renamed)?;
+        }
+        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        let log = log_path(dir, base);
+        let (from, to) = (CleanStep::Cleaned.of(&log), CleanStep::Swap.of(&log));
+        self.renamed(&from, fs::rename(&from, &to).await)?;
+        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        Ok(())
+    }
+
+    fn renamed(&self, from: &Path, result: io::Result<()>) -> Result<(), CleanError> {
+        match result {
+            Err(error) if is_lack_of_room(&error) => Err(CleanError::io("rename", from)(error)),
+            result => Ok(self.or_offline("rename", from, result)?),
+        }
+    }
+
+    /// From here on reads find the new segment.
+    fn take_over(&self, cleaned: Cleaned) -> Rc<Segment> {
+        let mut state = self.inner.state.borrow_mut();
+        let interval = u64::from(state.options.index_interval_bytes);
+        let new = Segment::cold(&self.inner.dir, cleaned.base, interval, cleaned.bytes);
+        new.set_warm(cleaned.file, cleaned.indexes);
+        new.set_first_timestamp(cleaned.first_timestamp);
+        let first = state.segment_for(cleaned.base);
+        let range = first..first + cleaned.olds.len();
+        let olds: Vec<_> = state.segments.splice(range, [Rc::clone(&new)]).collect();
+        olds.iter().for_each(|old| old.retire());
+        if let Some(last) = cleaned.olds.last() {
+            state.tail.forget_up_to(*last);
+        }
+        state.max_timestamp_hint = None;
+        new
+    }
+
+    /// Gives the new files their final names, the `.log` last. The old files are out of the way.
+    async fn settle(&self, base: Offset) -> Result<(), LogError> {
+        let dir = &self.inner.dir;
+        settle_names(dir, base)
+            .await
+            .or_else(|(path, error)| self.or_offline("put in place", &path, Err(error)))
+    }
+
+    async fn remove_cleaned(&self) {
+        let _turn = self.inner.flush_turn.take().await;
+        if self.check_open().is_err() {
+            return;
+        }
+        let Ok(found) = list(&self.inner.dir).await else {
+            return;
+        };
+        for name in found.left_by_compaction() {
+            let path = self.inner.dir.join(name);
+            if let Err(error) = fs::unlink(&path).await {
+                tracing::warn!(path = %path.display(), %error, "removed at the next start");
+            }
+        }
+    }
+}
+
+/// The index files of a segment.
+pub(super) fn indexes_of(dir: &Path, base: Offset) -> [PathBuf; 3] {
+    [
+        index_path(dir, base),
+        time_index_path(dir, base),
+        txn_index_path(dir, base),
+    ]
+}
+
+fn unless_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Renames the files of a swapped segment to their final names, the `.log` last, durably.
+pub(super) async fn settle_names(dir: &Path, base: Offset) -> Result<(), (PathBuf, io::Error)> {
+    for path in indexes_of(dir, base) {
+        let swap = CleanStep::Swap.of(&path);
+        let renamed = unless_missing(fs::rename(&swap, &path).await);
+        renamed.map_err(|error| (swap, error))?;
+    }
+    let sync = || async {
+        fs::sync_dir(dir)
+            .await
+            .map_err(|error| (dir.to_owned(), error))
+    };
+    sync().await?;
+    let log = log_path(dir, base);
+    let swap = CleanStep::Swap.of(&log);
+    fs::rename(&swap, &log)
+        .await
+        .map_err(|error| (swap, error))?;
+    sync().await
+}

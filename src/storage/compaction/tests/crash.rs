@@ -1,0 +1,149 @@
+//! ST-14: a crash at every step of a swap leaves the old content or the new.
+
+use std::path::{Path, PathBuf};
+
+use thalweg_protocol::records::BatchOptions;
+use thalweg_types::Offset;
+
+use super::{append, compact, names, roomy, small};
+use crate::whole_log_tests::{TestLog, copy_dir, edit, file, on_plain_engine};
+use crate::{LogError, Recovery};
+
+const FROM_ZERO: Recovery = Recovery::AfterCrash {
+    recovery_point: Offset(0),
+};
+
+/// The directory `old` of a log of four segments, three of which become one in the copy `new`.
+async fn old_and_new(dir: &Path) -> (PathBuf, PathBuf) {
+    let (old, new) = (dir.join("old"), dir.join("new"));
+    std::fs::create_dir(&old).expect("a directory");
+    let test = TestLog::create(&old, small()).await;
+    for _ in 0..3 {
+        for key in ["a", "b", "a"] {
+            append(&test, &[(key, true)], BatchOptions::default()).await;
+        }
+        test.log.roll_active().await;
+    }
+    append(&test, &[("z", true)], BatchOptions::default()).await;
+    test.log.close().await.expect("closed");
+    copy_dir(&old, &new);
+    let opened = TestLog::open(&new, small(), Recovery::AfterCleanStop).await;
+    let (test, _) = opened.expect("opened");
+    compact(&test, &roomy(), 1).await;
+    assert_eq!(test.log.segment_count(), 2);
+    test.log.close().await.expect("closed");
+    (old, new)
+}
+
+async fn bytes_in(dir: &Path) -> (Vec<u8>, Vec<String>) {
+    let opened = TestLog::open(dir, small(), FROM_ZERO).await;
+    let (test, report) = opened.expect("opened");
+    assert_eq!(report.cut, None);
+    let bytes = test.read_all().await;
+    test.log.close().await.expect("closed");
+    (bytes, names(dir))
+}
+
+/// Renames in the order in which a swap does them.
+fn steps() -> Vec<(String, String)> {
+    let name = |base: i64, suffix: &str| format!("{base:020}.{suffix}");
+    let step = |base, suffix: &str, from: &str, to: &str| {
+        let name = name(base, suffix);
+        (format!("{name}{from}"), format!("{name}{to}"))
+    };
+    let mut steps = Vec::new();
+    for suffix in ["index", "timeindex", "log"] {
+        steps.push(step(0, suffix, ".cleaned", ".swap"));
+    }
+    for base in [0, 3, 6] {
+        for suffix in ["log", "index", "timeindex"] {
+            steps.push(step(base, suffix, "", ".deleted"));
+        }
+    }
+    for suffix in ["index", "timeindex", "log"] {
+        steps.push(step(0, suffix, ".swap", ""));
+    }
+    steps
+}
+
+#[test]
+fn st_14_a_crash_at_any_step_of_a_swap_leaves_the_old_content_or_the_new() {
+    on_plain_engine(|dir| async move {
+        let (old, new) = old_and_new(&dir).await;
+        let (was, is) = (bytes_in(&old).await, bytes_in(&new).await);
+        assert_ne!(was.0, is.0);
+        let steps = steps();
+        let committed = 3;
+        for done in 0..=steps.len() {
+            let copy = dir.join("copy");
+            copy_dir(&old, &copy);
+            for suffix in ["log", "index", "timeindex"] {
+                let to = file(&copy, 0, &format!("{suffix}.cleaned"));
+                std::fs::copy(file(&new, 0, suffix), to).expect("a copy");
+            }
+            for (from, to) in &steps[..done] {
+                let at = copy.join("t-0");
+                std::fs::rename(at.join(from), at.join(to)).expect("renamed");
+            }
+            let found = bytes_in(&copy).await;
+            let wanted = if done < committed { &was } else { &is };
+            assert_eq!(found.0, wanted.0, "after {done} steps");
+            assert_eq!(found.1, wanted.1, "after {done} steps");
+        }
+    });
+}
+
+#[test]
+fn st_14_a_crash_while_a_swap_is_finished_is_finished_again() {
+    on_plain_engine(|dir| async move {
+        let (old, new) = old_and_new(&dir).await;
+        let is = bytes_in(&new).await;
+        for gone in 0..=6 {
+            let copy = dir.join("copy");
+            copy_dir(&old, &copy);
+            for suffix in ["log", "index", "timeindex"] {
+                let to = file(&copy, 0, &format!("{suffix}.swap"));
+                std::fs::copy(file(&new, 0, suffix), to).expect("a copy");
+            }
+            let olds = [3, 6].map(|base| ["log", "index", "timeindex"].map(|s| (base, s)));
+            for (base, suffix) in olds.as_flattened().iter().take(gone) {
+                std::fs::remove_file(file(&copy, *base, suffix)).expect("removed");
+            }
+            if gone == 6 {
+                let to = file(&copy, 0, "index");
+                std::fs::rename(file(&copy, 0, "index.swap"), to).expect("renamed");
+            }
+            assert_eq!(bytes_in(&copy).await, is, "{gone} gone");
+        }
+    });
+}
+
+#[test]
+fn st_14_a_damaged_swap_is_refused_and_nothing_is_changed() {
+    on_plain_engine(|dir| async move {
+        let (old, new) = old_and_new(&dir).await;
+        let swap = file(&old, 0, "log.swap");
+        std::fs::copy(file(&new, 0, "log"), &swap).expect("a copy");
+        edit(&swap, |bytes| bytes[70] ^= 1);
+        let before = names(&old);
+        let refused = TestLog::open(&old, small(), FROM_ZERO).await;
+        assert!(matches!(
+            refused.map(|_| ()),
+            Err(LogError::UnfinishedCompaction { .. })
+        ));
+        assert_eq!(names(&old), before);
+    });
+}
+
+#[test]
+fn st_14_parts_of_a_split_that_was_not_finished_are_removed() {
+    on_plain_engine(|dir| async move {
+        let (old, _) = old_and_new(&dir).await;
+        let was = bytes_in(&old).await;
+        for name in ["log.swap", "index.swap"] {
+            std::fs::write(file(&old, 4, name), b"").expect("written");
+        }
+        std::fs::write(file(&old, 3, "log.cleaned"), b"x").expect("written");
+        assert_eq!(bytes_in(&old).await, was);
+    });
+}

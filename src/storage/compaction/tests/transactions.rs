@@ -1,0 +1,136 @@
+//! RP-103: what compaction makes of transactions.
+
+use std::collections::HashMap;
+
+use thalweg_protocol::records::control::ControlRecordType;
+use thalweg_protocol::records::{BatchBuilder, BatchHeader, BatchOptions, Codec};
+use thalweg_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
+
+use super::{RETENTION_MS, append, content, producer, roomy, small, survivors, try_compact};
+use crate::txn_index::{decode, encode};
+use crate::whole_log_tests::{TestLog, file, on_plain_engine};
+use crate::{AbortedTxn, AppendBatch};
+
+fn transactional(id: i64, sequence: i32) -> BatchOptions {
+    BatchOptions {
+        is_transactional: true,
+        ..producer(id, sequence)
+    }
+}
+
+/// The marker of the end of a transaction.
+fn marker(base: Offset, id: i64, kind: ControlRecordType) -> AppendBatch {
+    let mut builder = BatchBuilder::new(BatchOptions {
+        base_offset: base,
+        leader_epoch: LeaderEpoch(0),
+        is_control: true,
+        ..transactional(id, -1)
+    });
+    let coordinator_epoch = [0, 0, 0, 0, 0, 1];
+    let key = kind.key();
+    let at = TimestampMs(1_000 + base.0);
+    let pushed = builder.push(at, Some(&key), Some(&coordinator_epoch), &[]);
+    pushed.expect("small");
+    let bytes = builder.build(Codec::None).expect("a batch");
+    let header = BatchHeader::parse(&bytes).expect("a header");
+    AppendBatch {
+        bytes,
+        base_offset: base,
+        last_offset: base,
+        max_timestamp: header.max_timestamp,
+        offset_of_max_timestamp: base,
+        leader_epoch: LeaderEpoch(0),
+    }
+}
+
+async fn end(test: &TestLog, id: i64, kind: ControlRecordType) {
+    test.log.append(marker(test.log.assigned_end(), id, kind));
+    test.settle().await;
+}
+
+fn aborted(id: i64, first: i64, last: i64) -> AbortedTxn {
+    AbortedTxn {
+        producer_id: ProducerId(id),
+        first_offset: Offset(first),
+        last_offset: Offset(last),
+        last_stable_offset: Offset(last + 1),
+    }
+}
+
+/// Puts an index of aborted transactions beside the segment at `base`.
+fn write_index(dir: &std::path::Path, base: i64, transactions: &[AbortedTxn]) {
+    std::fs::write(file(dir, base, "txnindex"), encode(transactions)).expect("written");
+}
+
+fn read_index(dir: &std::path::Path, base: i64) -> Vec<AbortedTxn> {
+    let bytes = std::fs::read(file(dir, base, "txnindex")).expect("a file");
+    decode(&bytes, Offset(base)).expect("valid")
+}
+
+async fn markers(test: &TestLog) -> Vec<i64> {
+    let (headers, _) = content(test).await;
+    let markers = headers.iter().filter(|h| h.is_control());
+    markers.map(|h| h.base_offset.0).collect()
+}
+
+async fn clean_all(test: &TestLog, now: i64) {
+    test.log.inner.state.borrow_mut().cleaned_to = Some(Offset(0));
+    let done = try_compact(test, &roomy(), now, HashMap::new()).await;
+    done.expect("cleaned");
+}
+
+#[test]
+fn rp_103_aborted_records_go_and_a_marker_stays_as_long_as_it_is_needed_and_its_horizon_after() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        // 0: committed a. 2: aborted a, b. 5: committed c that lasts. 7: plain b.
+        append(&test, &[("a", true)], transactional(1, 0)).await;
+        end(&test, 1, ControlRecordType::Commit).await;
+        append(&test, &[("a", true), ("b", true)], transactional(2, 0)).await;
+        end(&test, 2, ControlRecordType::Abort).await;
+        append(&test, &[("c", true)], transactional(2, 2)).await;
+        end(&test, 2, ControlRecordType::Commit).await;
+        append(&test, &[("b", true)], BatchOptions::default()).await;
+        test.log.roll_active().await;
+        write_index(&dir, 0, &[aborted(2, 2, 4)]);
+        clean_all(&test, 100_000).await;
+        let left = [(0, "a"), (5, "c"), (7, "b")];
+        let left: Vec<_> = left.map(|(at, key)| (at, key.to_owned())).into();
+        // The aborted `a` did not take the place of the committed one.
+        assert_eq!(survivors(&test).await, left);
+        assert_eq!(markers(&test).await, [1, 4, 6]);
+        // Readers may be in the middle of it: they still learn of the abort.
+        assert_eq!(read_index(&dir, 0), [aborted(2, 2, 4)]);
+        // From now on the marker of the abort marks nothing.
+        clean_all(&test, 200_000).await;
+        assert_eq!(markers(&test).await, [1, 4, 6]);
+        assert_eq!(read_index(&dir, 0), []);
+        let (headers, _) = content(&test).await;
+        let horizon = headers.iter().find_map(BatchHeader::delete_horizon);
+        assert_eq!(horizon, Some(TimestampMs(200_000 + RETENTION_MS)));
+        clean_all(&test, 200_000 + RETENTION_MS - 1).await;
+        assert_eq!(markers(&test).await, [1, 4, 6]);
+        clean_all(&test, 200_000 + RETENTION_MS).await;
+        assert_eq!(markers(&test).await, [1, 6]);
+        assert_eq!(survivors(&test).await, left);
+    });
+}
+
+#[test]
+fn rp_103_a_transaction_over_several_segments_is_known_in_each() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        append(&test, &[("a", true)], BatchOptions::default()).await;
+        append(&test, &[("a", true)], transactional(1, 0)).await;
+        test.log.roll_active().await;
+        append(&test, &[("a", true)], transactional(1, 1)).await;
+        end(&test, 1, ControlRecordType::Abort).await;
+        append(&test, &[("d", true)], transactional(1, 2)).await;
+        end(&test, 1, ControlRecordType::Commit).await;
+        test.log.roll_active().await;
+        write_index(&dir, 2, &[aborted(1, 1, 3)]);
+        clean_all(&test, 1).await;
+        let left: Vec<i64> = survivors(&test).await.iter().map(|(at, _)| *at).collect();
+        assert_eq!(left, [0, 4]);
+    });
+}
