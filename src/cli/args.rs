@@ -34,7 +34,8 @@ Exit codes:
   2  the command line or the configuration is wrong; nothing was tried
   3  no broker could be reached
   4  the topic, partition, group or file does not exist
-  5  the topic exists already, or the directory is formatted already";
+  5  the topic exists already, or the directory is formatted already
+  6  the broker ended because its disk failed";
 
 /// A Kafka-compatible log broker, and the tools to work with it.
 #[derive(Parser, Debug)]

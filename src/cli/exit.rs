@@ -25,6 +25,8 @@ pub enum Exit {
     NotFound = 4,
     /// The thing to create exists already, or the directory to format has its identity.
     AlreadyExists = 5,
+    /// The broker ended because a disk failed: every log directory, or the one with the metadata.
+    DiskFailed = 6,
 }
 
 /// Why a command did not succeed.

@@ -8,6 +8,8 @@ mod logging;
 mod shards;
 mod signals;
 
+use std::path::Path;
+
 use anyhow::Context;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, process};
 
@@ -38,6 +40,16 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     })
     .context("the control thread has no runtime")?;
     Ok(runtime.block_on(assemble::run(args, loaded.config, loggers))?)
+}
+
+/// Ends the process because no log directory is left to serve from, on whatever thread found that out.
+fn disk_failed(dir: &Path, reason: &str) -> ! {
+    tracing::error!(
+        "fatal: no log directory works any more ({}: {reason}): look at the disk; the next \
+        start recovers what is on it",
+        dir.display()
+    );
+    std::process::exit(Exit::DiskFailed as i32)
 }
 
 /// Ends the process for a reason that leaves nothing to serve with. The one way to do so.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -188,7 +189,10 @@ impl MetadataLog {
         // `append_durable` tells the outcome of each append; the events say nothing more.
         let sink = Rc::new(|_| ());
         let name = MetadataLog::partition();
-        let options = LogOptions::default();
+        let options = LogOptions {
+            health: Arc::clone(dir.health()),
+            ..LogOptions::default()
+        };
         let known_end = dir.loaded(Checkpoint::RecoveryPoint).get(&name).copied();
         let known_end = known_end.unwrap_or(Offset::ZERO);
         let opening = Opening {

@@ -19,7 +19,7 @@ use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
-use thalweg_storage::{LogOptions, PartitionName, Recovery, set_partition_aside};
+use thalweg_storage::{DirHealth, LogOptions, PartitionName, Recovery, set_partition_aside};
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
@@ -71,6 +71,8 @@ pub struct ShardSetup {
     pub config: Arc<BrokerConfig>,
     /// The log directory.
     pub data_dir: PathBuf,
+    /// Whether it works.
+    pub health: Arc<DirHealth>,
     /// Way to the controller.
     pub control: ControlHandle,
     /// Commands of the control plane.
@@ -153,6 +155,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         config: setup.config,
         control: setup.control,
         data_dir: setup.data_dir,
+        health: Arc::clone(&setup.health),
         metrics,
         peers,
         view: setup.view,
@@ -171,6 +174,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
     ));
     let log_options = LogOptions {
         metrics: Rc::clone(&shard.metrics),
+        health: setup.health,
         ..LogOptions::default()
     };
     let life = Rc::new(Lifecycle {

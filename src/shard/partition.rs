@@ -206,6 +206,7 @@ impl Partition {
 
     /// Gives the batch its offsets and queues it; the outcome goes to `group`.
     pub(crate) fn append(&self, ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
+        self.follow_log();
         if !self.log.has_room(ask.batch.len()) {
             self.refuse_append(ask.row, Refused::Congested, group);
             return;
@@ -335,7 +336,14 @@ impl Partition {
 
     /// True when its log has failed: it is served no more.
     pub(crate) fn is_offline(&self) -> bool {
-        !self.replica.borrow().is_leader()
+        !self.replica.borrow().is_leader() || self.log.is_offline()
+    }
+
+    /// Stops serving when the log directory failed by another log's doing.
+    fn follow_log(&self) {
+        if self.log.is_offline() && self.replica.borrow().is_leader() {
+            self.retire(StopReason::StorageFailed);
+        }
     }
 
     /// Producers remembered here.
@@ -372,6 +380,7 @@ impl Partition {
 
     /// Finds what to send; registers the fetch in the same step when `park` is given.
     pub(crate) async fn fetch(&self, ask: &FetchAsk, park: Option<&Park>) -> FetchFound {
+        self.follow_log();
         let query = thalweg_replica::FetchAsk {
             offset: ask.offset,
             current_leader_epoch: ask.current_leader_epoch,
@@ -476,6 +485,7 @@ impl Partition {
     ) -> Result<(Offset, TimestampMs, LeaderEpoch), ErrorCode> {
         const NONE: (Offset, TimestampMs, LeaderEpoch) =
             (Offset(-1), TimestampMs::NONE, LeaderEpoch::NONE);
+        self.follow_log();
         let bounds = self
             .replica
             .borrow()

@@ -15,6 +15,7 @@ use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_replica::{Acks, FetchSessions};
+use thalweg_storage::DirHealth;
 use thalweg_types::limits::{
     PARKED_PARTITIONS_MAX, PRODUCERS_PER_PARTITION_MAX, PRODUCERS_PER_PARTITION_MIN,
     PRODUCERS_PER_SHARD_MAX,
@@ -42,6 +43,7 @@ pub(crate) struct Shard {
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
     pub(crate) data_dir: PathBuf,
+    pub(crate) health: Arc<DirHealth>,
     pub(crate) metrics: SharedMetrics,
     peers: Vec<mailbox::Sender<Mail>>,
     view: SharedView,
@@ -83,6 +85,7 @@ pub(crate) struct ShardParts {
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
     pub(crate) data_dir: PathBuf,
+    pub(crate) health: Arc<DirHealth>,
     pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
     pub(crate) peers: Vec<mailbox::Sender<Mail>>,
     pub(crate) view: Arc<ClusterView>,
@@ -97,6 +100,7 @@ impl Shard {
             config: parts.config,
             control: parts.control,
             data_dir: parts.data_dir,
+            health: parts.health,
             metrics: Rc::clone(&parts.metrics),
             peers: parts.peers,
             view: Rc::clone(&view),

@@ -23,7 +23,7 @@ use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_replica::{Acks, Isolation};
-use thalweg_storage::{LogOptions, QueuedBytes, Recovery};
+use thalweg_storage::{DirHealth, LogOptions, QueuedBytes, Recovery};
 use thalweg_types::limits::APPEND_QUEUED_BYTES_MAX;
 use thalweg_types::{
     BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ShardId, TimestampMs,
@@ -72,6 +72,7 @@ impl Rig {
             id: ShardId(0),
             control: ControlHandle::new(requests, Arc::default()),
             data_dir: dir.path().to_owned(),
+            health: DirHealth::new(dir.path()),
             metrics: Rc::clone(&metrics),
             peers: vec![peer],
             view: Arc::new(ClusterView {

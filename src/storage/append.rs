@@ -17,7 +17,7 @@ use thalweg_reactor::{task, time};
 use thalweg_types::limits::{APPEND_GATHER_BYTES_MAX, APPEND_IOVECS_MAX, APPEND_WRITE_BYTES_MAX};
 use thalweg_types::{Offset, TimestampMs};
 
-use crate::error::{AppendError, is_lack_of_room};
+use crate::error::{AppendError, LogError, is_lack_of_room};
 use crate::indexes::{BatchMark, MaxTimestamp};
 use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage, State};
 use crate::roll;
@@ -35,12 +35,15 @@ impl Log {
     pub fn append(&self, batch: AppendBatch) {
         let mut state = self.inner.state.borrow_mut();
         match state.stage {
-            Stage::Open => {}
-            Stage::Closing | Stage::Closed | Stage::Offline(_) => {
+            Stage::Open if state.options.health.failure().is_none() => {}
+            Stage::Open | Stage::Closing | Stage::Closed | Stage::Offline(_) => {
                 drop(state);
                 let inner = Rc::clone(&self.inner);
                 // Later, because the sink must not be called from inside of a call to the log.
-                task::spawn(async move { inner.refuse() });
+                task::spawn(async move {
+                    inner.follow_directory();
+                    inner.refuse();
+                });
                 return;
             }
         }
@@ -247,7 +250,11 @@ impl Inner {
             batches,
         } = job;
         let began = time::now();
-        let written = match fs::write_at(&file, bytes, position).await {
+        let health = Arc::clone(&self.state.borrow().options.health);
+        let in_flight = health.begin("write");
+        let written = fs::write_at(&file, bytes, position).await;
+        drop(in_flight);
+        let written = match written {
             Ok(written) if written == total => Ok(()),
             Ok(written) => Err(io::Error::new(
                 io::ErrorKind::WriteZero,
@@ -264,6 +271,7 @@ impl Inner {
         if is_lack_of_room(&error) {
             // Part of it may be there: the file must end where the last written batch does (R9).
             if let Err(error) = fs::truncate(&file, position).await {
+                health.judge(&error);
                 self.go_offline(&error.to_string());
                 return;
             }
@@ -281,6 +289,7 @@ impl Inner {
     }
 
     fn on_written(&self, segment: &Rc<Segment>, batches: &[(BatchMark, Offset)]) {
+        self.follow_directory();
         let mut state = self.state.borrow_mut();
         if let Stage::Offline(_) = state.stage {
             // A flush failed meanwhile, and its event took these batches back.
@@ -308,7 +317,30 @@ impl Inner {
         if is_lack_of_room(error) {
             self.reject(AppendError::NoRoom(error.to_string().into()));
         } else {
+            self.judge(error);
             self.go_offline(&error.to_string());
+        }
+    }
+
+    /// Condemns the log directory for an error that says it deserves that.
+    fn judge(&self, error: &io::Error) {
+        let health = Arc::clone(&self.state.borrow().options.health);
+        health.judge(error);
+    }
+
+    /// As [`Inner::judge`], in passing.
+    pub(crate) fn judged<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(LogError::Io { source, .. }) = &result {
+            self.judge(source);
+        }
+        result
+    }
+
+    /// Goes offline with its log directory: nothing in it is acknowledged any more (ST-18).
+    fn follow_directory(&self) {
+        let reason = self.state.borrow().options.health.failure().cloned();
+        if let Some(reason) = reason {
+            self.go_offline(&reason);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, DirLock};
@@ -10,6 +11,7 @@ use thalweg_types::{BrokerId, ClusterId, TopicId, Uuid};
 
 use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
 use crate::error::LogError;
+use crate::health::DirHealth;
 use crate::meta_properties::MetaProperties;
 use crate::name::{DirKind, PartitionName, dir_kind};
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
@@ -305,6 +307,7 @@ pub struct LogDir {
     high_watermarks: PartitionOffsets,
     found_damaged: PartitionOffsets,
     cleaner: PartitionOffsets,
+    health: Arc<DirHealth>,
 }
 
 impl LogDir {
@@ -353,6 +356,7 @@ impl LogDir {
             cleaner: load_checkpoint(path, Checkpoint::Cleaner)
                 .await
                 .map_err(io)?,
+            health: DirHealth::new(path),
         })
     }
 
@@ -360,6 +364,19 @@ impl LogDir {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it works. To be given to every log in it by [`crate::LogOptions::health`].
+    #[must_use]
+    pub fn health(&self) -> &Arc<DirHealth> {
+        &self.health
+    }
+
+    fn judged<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(LogError::Io { source, .. }) = &result {
+            self.health.judge(source);
+        }
+        result
     }
 
     /// The file that says whose it is.
@@ -476,9 +493,8 @@ impl LogDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other.map_err(LogError::io("remove", &path))?,
         }
-        fs::sync_dir(&self.path)
-            .await
-            .map_err(LogError::io("sync", &self.path))
+        let synced = fs::sync_dir(&self.path).await;
+        self.judged(synced.map_err(LogError::io("sync", &self.path)))
     }
 
     /// Replaces a checkpoint, durably. `offsets` is all of it: entries of partitions that are not open
@@ -494,9 +510,8 @@ impl LogDir {
     ) -> Result<(), LogError> {
         let path = self.path.join(checkpoint.file_name());
         let text = Bytes::from(format_partition_offsets(offsets));
-        fs::write_file_atomically(&path, text)
-            .await
-            .map_err(LogError::io("write", &path))
+        let written = fs::write_file_atomically(&path, text).await;
+        self.judged(written.map_err(LogError::io("write", &path)))
     }
 
     /// Writes the clean marker if `closed`, the partitions whose [`crate::Log::close`] came back
@@ -522,9 +537,8 @@ impl LogDir {
             open.sort();
             return Ok(CleanMark::Withheld(open));
         }
-        write_clean_marker(&self.path, broker_epoch)
-            .await
-            .map_err(LogError::io("write", &self.path.join(CLEAN_MARKER)))?;
+        let written = write_clean_marker(&self.path, broker_epoch).await;
+        self.judged(written.map_err(LogError::io("write", &self.path.join(CLEAN_MARKER))))?;
         Ok(CleanMark::Written)
     }
 }

@@ -89,7 +89,12 @@ impl Log {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LogError> {
-        match &self.inner.state.borrow().stage {
+        let state = self.inner.state.borrow();
+        if let Some(reason) = state.options.health.failure() {
+            let reason = Arc::clone(reason);
+            return Err(LogError::Offline { reason });
+        }
+        match &state.stage {
             Stage::Open | Stage::Closing => Ok(()),
             Stage::Closed => Err(LogError::Closed),
             Stage::Offline(reason) => Err(LogError::Offline {
@@ -102,13 +107,16 @@ impl Log {
     pub(crate) async fn sync_now(&self, reach: Reach, runner: Runner) -> Result<Offset, LogError> {
         let plan = self.plan(reach);
         let mut end = plan.end;
+        let health = Arc::clone(&self.inner.state.borrow().options.health);
         for (segment, file) in &plan.segments {
             let progress = Arc::clone(&segment.progress);
             let covered = move || progress.now();
+            let in_flight = health.begin("fdatasync");
             let synced = match runner {
                 Runner::Background => fs::sync_data_covering(file, covered).await,
                 Runner::Syncer => self.inner.syncer.sync_data(file, covered).await,
             };
+            drop(in_flight);
             let path = segment.path();
             let covered = self.or_offline("fdatasync", &path, synced)?;
             segment.synced.set(segment.synced.get().max(covered.bytes));
@@ -224,6 +232,12 @@ impl Log {
         result: io::Result<T>,
     ) -> Result<T, LogError> {
         result.map_err(|source| {
+            let health = Arc::clone(&self.inner.state.borrow().options.health);
+            match operation {
+                // Even a lack of room: what was written before may be lost (rig B).
+                "fdatasync" | "sync" => health.fail(&source.to_string()),
+                _other => health.judge(&source),
+            }
             self.inner.go_offline(&source.to_string());
             LogError::Io {
                 operation,
@@ -276,12 +290,10 @@ impl Log {
                 .await
                 .map_err(LogError::io("remove", &aside))?;
         }
-        fs::rename(&inner.dir, &aside)
-            .await
-            .map_err(LogError::io("rename", &inner.dir))?;
-        fs::sync_dir(&inner.parent)
-            .await
-            .map_err(LogError::io("sync", &inner.parent))?;
+        let renamed = fs::rename(&inner.dir, &aside).await;
+        inner.judged(renamed.map_err(LogError::io("rename", &inner.dir)))?;
+        let synced = fs::sync_dir(&inner.parent).await;
+        inner.judged(synced.map_err(LogError::io("sync", &inner.parent)))?;
         task::spawn(async move {
             // What stays is removed at the next start.
             if let Err(error) = fs::remove_dir_all(&aside).await {

@@ -36,6 +36,7 @@ mod compaction;
 mod dir;
 mod error;
 mod flush;
+mod health;
 mod index;
 mod indexes;
 pub mod inspect;
@@ -74,6 +75,7 @@ pub use dir::{
     OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
+pub use health::{DirHealth, OldestOperation};
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};

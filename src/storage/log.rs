@@ -211,6 +211,10 @@ impl State {
     }
 
     pub(crate) fn check_readable(&self) -> Result<(), ReadError> {
+        if let Some(reason) = self.options.health.failure() {
+            let reason = Arc::clone(reason);
+            return Err(ReadError::Offline { reason });
+        }
         match &self.stage {
             Stage::Open | Stage::Closing => Ok(()),
             Stage::Closed => Err(ReadError::Closed),
@@ -372,6 +376,13 @@ impl Log {
             .sum()
     }
 
+    /// True when the log, or the log directory that it is in, has failed (R1).
+    #[must_use]
+    pub fn is_offline(&self) -> bool {
+        let state = self.inner.state.borrow();
+        matches!(state.stage, Stage::Offline(_)) || state.options.health.failure().is_some()
+    }
+
     /// Bytes of batches in all segments.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
@@ -421,7 +432,8 @@ impl Log {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn store_topic_id(&self, topic_id: TopicId) -> Result<(), LogError> {
-        partition_files::store_topic_id(&self.inner.dir, topic_id).await?;
+        let stored = partition_files::store_topic_id(&self.inner.dir, topic_id).await;
+        self.inner.judged(stored)?;
         self.inner.state.borrow_mut().topic_id = Some(topic_id);
         Ok(())
     }
@@ -435,7 +447,8 @@ impl Log {
         // The name of a log that was deleted may be another log's by now.
         let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
-        partition_files::store_epochs(&self.inner.dir, epochs).await
+        let stored = partition_files::store_epochs(&self.inner.dir, epochs).await;
+        self.inner.judged(stored)
     }
 }
 

@@ -3,11 +3,13 @@
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use thalweg_metrics::CoreMetrics;
 use thalweg_types::Offset;
 
 use crate::cache::SegmentCache;
+use crate::health::DirHealth;
 use crate::name::PartitionName;
 use crate::queued::QueuedBytes;
 
@@ -34,6 +36,8 @@ pub struct LogOptions {
     pub cache: SegmentCache,
     /// What is appended and not yet written; the logs of one shard share it.
     pub queued: Rc<QueuedBytes>,
+    /// Whether the log directory works; the logs in it share it.
+    pub health: Arc<DirHealth>,
     /// Where writes, rolls and flushes are counted; the logs of one shard share it.
     pub metrics: Rc<RefCell<CoreMetrics>>,
 }
@@ -50,6 +54,7 @@ impl Default for LogOptions {
             flush_messages: u64::MAX,
             cache: SegmentCache::new(),
             queued: Rc::default(),
+            health: Arc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
         }
     }

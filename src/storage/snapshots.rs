@@ -46,9 +46,9 @@ impl Log {
     /// [`LogError::Io`]. The log goes on; the snapshot before it serves as well, only slower.
     pub async fn store_snapshot(&self, at: Offset, bytes: Vec<u8>) -> Result<(), LogError> {
         let path = snapshot_path(&self.inner.dir, at);
-        fs::write_file_atomically(&path, Bytes::from(bytes))
-            .await
-            .map_err(LogError::io("write", &path))
+        let written = fs::write_file_atomically(&path, Bytes::from(bytes)).await;
+        self.inner
+            .judged(written.map_err(LogError::io("write", &path)))
     }
 
     /// The snapshot at `at`.

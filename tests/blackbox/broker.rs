@@ -210,6 +210,14 @@ impl Broker {
         self.life_mut().end(Signal::SIGTERM)
     }
 
+    /// Returns when it has ended by itself.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        let life = self.life_mut();
+        life.log.wait_for_end();
+        life.ended = true;
+        life.child.wait().expect("our child")
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.life_mut().end(Signal::SIGKILL);

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::batch::{plain, read_all};
 use crate::broker::{Broker, Options};
 
-fn has_strace() -> bool {
+pub fn has_strace() -> bool {
     let found = Command::new("strace")
         .arg("-V")
         .output()

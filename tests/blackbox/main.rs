@@ -15,6 +15,7 @@ mod configuring;
 mod connecting;
 mod damage;
 mod durable;
+mod disk;
 mod engine;
 mod fetching;
 mod group_offsets;

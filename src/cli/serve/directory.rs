@@ -7,7 +7,7 @@ use thalweg_reactor::process;
 use thalweg_storage::{CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy};
 use thalweg_types::{ClusterId, Uuid};
 
-use super::fatal;
+use super::{disk_failed, fatal};
 use crate::args::{Property, ServeArgs, SettingsArgs};
 use crate::settings::data_dir;
 
@@ -37,6 +37,8 @@ pub(super) async fn open(
         LogDirError::NotFormatted { .. } => anyhow!(error.to_string() + &advice(&args.settings)),
         other => other.into(),
     })?;
+    dir.health()
+        .on_failure(|path, reason| disk_failed(path, reason));
     let start = match dir.state() {
         DirectoryState::New => Start::Formatted,
         DirectoryState::Clean { .. } => Start::AfterCleanStop,

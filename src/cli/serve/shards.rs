@@ -58,6 +58,7 @@ impl Shards {
                 id: ShardId(u16::try_from(i)?),
                 config: Arc::clone(config),
                 data_dir: dir.path().to_owned(),
+                health: Arc::clone(dir.health()),
                 control: control.clone(),
                 commands,
                 sockets,

@@ -62,7 +62,10 @@ pub(crate) async fn answer(
         partitions,
     };
     let mut result = DescribeLogDirsResult {
-        error_code: ErrorCode::None.code(),
+        error_code: match shard.health.failure() {
+            None => ErrorCode::None.code(),
+            Some(_) => ErrorCode::KafkaStorageError.code(),
+        },
         log_dir: absolute(&shard),
         topics: topics.into_iter().map(topic).collect(),
         ..Default::default()

@@ -15,6 +15,7 @@ impl Partition {
     /// # Errors
     /// Kafka's code for the partition's part of the answer.
     pub(crate) fn ask(&self, question: &Question) -> Result<Answer, ErrorCode> {
+        self.follow_log();
         match question {
             Question::EpochEnd { current, asked } => {
                 let found = self.replica.borrow().on_epoch_end(*current, *asked);

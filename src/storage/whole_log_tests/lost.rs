@@ -5,7 +5,9 @@ use std::path::Path;
 use thalweg_types::Offset;
 
 use super::{TestLog, copy_dir, log_file, on_both_engines, small_segments};
-use crate::{Gaps, LogError, LogOptions, Missing, Opening, Recovery};
+use crate::{
+    AppendError, Gaps, LogError, LogEvent, LogOptions, Missing, Opening, ReadError, Recovery,
+};
 
 /// What the checkpoints say of a log of `batches` batches after a clean stop.
 fn known(batches: i64) -> Opening {
@@ -146,5 +148,49 @@ fn st_5_a_segment_lost_in_a_crash_ends_the_log_unless_it_was_on_the_disk() {
             .expect("opened");
         assert_eq!(test.log.written_end(), Offset(bases[2]));
         assert_eq!(report.segments_removed, bases.len() - 3);
+    });
+}
+
+/// ST-18: one log's failed fsync is the directory's, and every log in it is told.
+#[test]
+fn st_18_no_log_of_a_directory_acknowledges_after_a_failed_sync() {
+    on_both_engines(|dir| async move {
+        let options = small_segments();
+        let [one, other] = [dir.join("one"), dir.join("other")];
+        for parent in [&one, &other] {
+            std::fs::create_dir(parent).expect("a directory");
+        }
+        let failing = TestLog::create(&one, options.clone()).await;
+        let healthy = TestLog::create(&other, options).await;
+        healthy.fill(2).await;
+        healthy.append(3);
+        let error = std::io::Error::from_raw_os_error(5);
+        let path = log_file(&one, 0);
+        let failed = failing.log.or_offline("fdatasync", &path, Err(error));
+        assert!(failed.is_err() && healthy.log.is_offline());
+        healthy.settle().await;
+        let is_offline = |event: &LogEvent| {
+            matches!(
+                event,
+                LogEvent::Failed {
+                    from: Offset(6),
+                    error: AppendError::Offline(_)
+                }
+            )
+        };
+        assert!(healthy.events.borrow().last().is_some_and(is_offline));
+        healthy.append(3);
+        healthy.settle().await;
+        assert_eq!(healthy.log.written_end(), Offset(6));
+        let read = healthy.log.read_plan(Offset(0), Offset(6), 100).await;
+        assert!(matches!(read, Err(ReadError::Offline { .. })));
+        assert!(matches!(
+            healthy.log.flush().await,
+            Err(LogError::Offline { .. })
+        ));
+        assert!(matches!(
+            healthy.log.close().await,
+            Err(LogError::Offline { .. })
+        ));
     });
 }

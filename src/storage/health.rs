@@ -1,0 +1,231 @@
+//! Whether a log directory can be trusted, told by every log in it and read by all of them, on whatever
+//! thread: one failed fsync or write condemns it until the process ends (R1), and no log in it is served
+//! or acknowledges anything from then on (ST-18).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::is_lack_of_room;
+
+/// What happens when a directory fails; gets its path and the reason.
+type OnFailure = Box<dyn Fn(&Path, &str) + Send + Sync>;
+
+/// The health of one log directory. Its logs share it.
+#[derive(Default)]
+pub struct DirHealth {
+    path: PathBuf,
+    failure: OnceLock<Arc<str>>,
+    on_failure: OnceLock<OnFailure>,
+    operations: Mutex<Operations>,
+}
+
+#[derive(Default)]
+struct Operations {
+    next: u64,
+    /// By number, which is the order of their begin.
+    in_flight: BTreeMap<u64, (Instant, &'static str)>,
+}
+
+/// An operation that the disk has not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OldestOperation {
+    /// What it is, for example `fdatasync`.
+    pub operation: &'static str,
+    /// How long it has been under way.
+    pub age: Duration,
+}
+
+/// Ends with the operation.
+pub(crate) struct InFlight<'a> {
+    health: &'a DirHealth,
+    number: u64,
+}
+
+impl DirHealth {
+    /// Of a directory in which nothing has failed.
+    #[must_use]
+    pub fn new(path: &Path) -> Arc<DirHealth> {
+        Arc::new(DirHealth {
+            path: path.to_owned(),
+            ..DirHealth::default()
+        })
+    }
+
+    /// Lets `tell` say so, in place of a line in the log, when the directory fails, on the thread that
+    /// found out. Only the first call counts.
+    pub fn on_failure(&self, tell: impl Fn(&Path, &str) + Send + Sync + 'static) {
+        let _ = self.on_failure.set(Box::new(tell));
+    }
+
+    /// Why nothing of the directory is served; `None` while it works.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Arc<str>> {
+        self.failure.get()
+    }
+
+    /// Takes the directory out of service. Only the first reason counts.
+    pub fn fail(&self, reason: &str) {
+        if self.failure.set(reason.into()).is_err() {
+            return;
+        }
+        match self.on_failure.get() {
+            Some(tell) => tell(&self.path, reason),
+            None => tracing::error!(dir = %self.path.display(), reason,
+                "the log directory is offline: look at its disk, then start the broker again"),
+        }
+    }
+
+    /// Fails the directory if an operation that was to change something on its disk ended with an error
+    /// that says so.
+    pub fn judge(&self, error: &io::Error) {
+        if condemns(error) {
+            self.fail(&error.to_string());
+        }
+    }
+
+    /// Notes that an operation begins.
+    pub(crate) fn begin(&self, operation: &'static str) -> InFlight<'_> {
+        let mut operations = self.operations();
+        let number = operations.next;
+        operations.next += 1;
+        let began = (Instant::now(), operation);
+        operations.in_flight.insert(number, began);
+        InFlight {
+            health: self,
+            number,
+        }
+    }
+
+    /// The operation that has been under way for longest.
+    #[must_use]
+    pub fn oldest_operation(&self) -> Option<OldestOperation> {
+        let operations = self.operations();
+        let (began, operation) = *operations.in_flight.values().next()?;
+        Some(OldestOperation {
+            operation,
+            age: began.elapsed(),
+        })
+    }
+
+    fn operations(&self) -> MutexGuard<'_, Operations> {
+        self.operations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.health.operations().in_flight.remove(&self.number);
+    }
+}
+
+impl fmt::Debug for DirHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirHealth")
+            .field("path", &self.path)
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}
+
+/// True for errors of writes, renames and the like that say something about the disk and not about one
+/// name, about rights, or about a lack that passes (ST-20, ST-21).
+fn condemns(error: &io::Error) -> bool {
+    let of_one_name = matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::OutOfMemory
+    );
+    !of_one_name && !is_lack_of_room(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::DirHealth;
+
+    #[test]
+    fn st_18_the_first_failure_is_told_once_and_stays() {
+        let told = Arc::new(AtomicUsize::new(0));
+        let health = DirHealth::new(Path::new("/d"));
+        let count = Arc::clone(&told);
+        health.on_failure(move |path, reason| {
+            assert_eq!((path, reason), (Path::new("/d"), "first"));
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(health.failure(), None);
+        health.fail("first");
+        health.fail("second");
+        assert_eq!(health.failure().map(|reason| &**reason), Some("first"));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn st_21_lacks_and_single_names_condemn_no_disk() {
+        const PASSING: [i32; 8] = [
+            libc_number::ENOSPC,
+            libc_number::EDQUOT,
+            libc_number::EMFILE,
+            libc_number::ENFILE,
+            libc_number::ENOMEM,
+            libc_number::ENOENT,
+            libc_number::EACCES,
+            libc_number::EEXIST,
+        ];
+        for errno in PASSING {
+            let health = DirHealth::default();
+            health.judge(&io::Error::from_raw_os_error(errno));
+            assert_eq!(health.failure(), None, "{errno}");
+        }
+        for errno in [libc_number::EIO, libc_number::EROFS, libc_number::ENXIO] {
+            let health = DirHealth::default();
+            health.judge(&io::Error::from_raw_os_error(errno));
+            assert!(health.failure().is_some(), "{errno}");
+        }
+    }
+
+    /// Of Linux, on every architecture that this runs on.
+    mod libc_number {
+        pub const ENOENT: i32 = 2;
+        pub const EIO: i32 = 5;
+        pub const ENXIO: i32 = 6;
+        pub const ENOMEM: i32 = 12;
+        pub const EACCES: i32 = 13;
+        pub const EEXIST: i32 = 17;
+        pub const ENFILE: i32 = 23;
+        pub const EMFILE: i32 = 24;
+        pub const ENOSPC: i32 = 28;
+        pub const EROFS: i32 = 30;
+        pub const EDQUOT: i32 = 122;
+    }
+
+    #[test]
+    fn st_23_the_oldest_operation_is_the_one_that_began_first() {
+        let health = DirHealth::default();
+        assert_eq!(health.oldest_operation(), None);
+        let first = health.begin("fdatasync");
+        let second = health.begin("write");
+        let name = || health.oldest_operation().map(|oldest| oldest.operation);
+        assert_eq!(name(), Some("fdatasync"));
+        drop(first);
+        assert_eq!(name(), Some("write"));
+        drop(second);
+        assert_eq!(name(), None);
+    }
+}
