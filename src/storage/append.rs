@@ -7,6 +7,7 @@
 //! copy of record bytes.
 
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -271,7 +272,7 @@ impl Inner {
         if is_lack_of_room(&error) {
             // Part of it may be there: the file must end where the last written batch does (R9).
             if let Err(error) = fs::truncate(&file, position).await {
-                health.judge(&error);
+                health.judge(&segment.path(), &error);
                 self.go_offline(&error.to_string());
                 return;
             }
@@ -317,21 +318,21 @@ impl Inner {
         if is_lack_of_room(error) {
             self.reject(AppendError::NoRoom(error.to_string().into()));
         } else {
-            self.judge(error);
+            self.judge(&self.dir, error);
             self.go_offline(&error.to_string());
         }
     }
 
     /// Condemns the log directory for an error that says it deserves that.
-    fn judge(&self, error: &io::Error) {
+    fn judge(&self, path: &Path, error: &io::Error) {
         let health = Arc::clone(&self.state.borrow().options.health);
-        health.judge(error);
+        health.judge(path, error);
     }
 
     /// As [`Inner::judge`], in passing.
     pub(crate) fn judged<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
-        if let Err(LogError::Io { source, .. }) = &result {
-            self.judge(source);
+        if let Err(LogError::Io { path, source, .. }) = &result {
+            self.judge(path, source);
         }
         result
     }

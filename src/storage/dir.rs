@@ -373,8 +373,8 @@ impl LogDir {
     }
 
     fn judged<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
-        if let Err(LogError::Io { source, .. }) = &result {
-            self.health.judge(source);
+        if let Err(LogError::Io { path, source, .. }) = &result {
+            self.health.judge(path, source);
         }
         result
     }

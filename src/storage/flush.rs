@@ -234,9 +234,8 @@ impl Log {
         result.map_err(|source| {
             let health = Arc::clone(&self.inner.state.borrow().options.health);
             match operation {
-                // Even a lack of room: what was written before may be lost (rig B).
-                "fdatasync" | "sync" => health.fail(&source.to_string()),
-                _other => health.judge(&source),
+                "fdatasync" | "sync" => health.judge_sync(path, &source),
+                _other => health.judge(path, &source),
             }
             self.inner.go_offline(&source.to_string());
             LogError::Io {

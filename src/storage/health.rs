@@ -80,10 +80,20 @@ impl DirHealth {
     }
 
     /// Fails the directory if an operation that was to change something on its disk ended with an error
-    /// that says so.
-    pub fn judge(&self, error: &io::Error) {
+    /// that says so. `path` is where it was tried.
+    pub fn judge(&self, path: &Path, error: &io::Error) {
         if condemns(error) {
-            self.fail(&error.to_string());
+            self.fail(&reason(path, error));
+        }
+    }
+
+    /// As [`DirHealth::judge`], of an fsync: there a lack of room is no refusal but a loss of what was
+    /// written before. A lack of handles came before the fsync.
+    pub fn judge_sync(&self, path: &Path, error: &io::Error) {
+        let lost = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+        match lost.contains(&error.kind()) {
+            true => self.fail(&reason(path, error)),
+            false => self.judge(path, error),
         }
     }
 
@@ -151,6 +161,15 @@ fn condemns(error: &io::Error) -> bool {
     !of_one_name && !is_lack_of_room(error)
 }
 
+/// The error with the file that it is about, which most name themselves.
+fn reason(path: &Path, error: &io::Error) -> String {
+    let (path, error) = (path.display().to_string(), error.to_string());
+    match error.contains(&path) {
+        true => error,
+        false => format!("{path}: {error}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -190,12 +209,21 @@ mod tests {
         ];
         for errno in PASSING {
             let health = DirHealth::default();
-            health.judge(&io::Error::from_raw_os_error(errno));
+            health.judge(Path::new("/d/f"), &io::Error::from_raw_os_error(errno));
             assert_eq!(health.failure(), None, "{errno}");
         }
+        let full = io::Error::from_raw_os_error(libc_number::ENOSPC);
+        let health = DirHealth::default();
+        health.judge_sync(
+            Path::new("/d/f"),
+            &io::Error::from_raw_os_error(libc_number::EMFILE),
+        );
+        assert_eq!(health.failure(), None);
+        health.judge_sync(Path::new("/d/f"), &full);
+        assert!(health.failure().is_some(), "rig B");
         for errno in [libc_number::EIO, libc_number::EROFS, libc_number::ENXIO] {
             let health = DirHealth::default();
-            health.judge(&io::Error::from_raw_os_error(errno));
+            health.judge(Path::new("/d/f"), &io::Error::from_raw_os_error(errno));
             assert!(health.failure().is_some(), "{errno}");
         }
     }

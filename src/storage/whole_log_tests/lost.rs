@@ -166,7 +166,7 @@ fn st_18_no_log_of_a_directory_acknowledges_after_a_failed_sync() {
         healthy.append(3);
         let error = std::io::Error::from_raw_os_error(5);
         let path = log_file(&one, 0);
-        let failed = failing.log.or_offline("fdatasync", &path, Err(error));
+        let failed = failing.log.or_offline::<()>("fdatasync", &path, Err(error));
         assert!(failed.is_err() && healthy.log.is_offline());
         healthy.settle().await;
         let is_offline = |event: &LogEvent| {
