@@ -57,8 +57,6 @@ pub(crate) struct Life {
     pub(crate) reading: Cell<Reading>,
     /// True while the read buffer has memory.
     pub(crate) holds_buffer: Cell<bool>,
-    /// Asks the reading half to give its empty buffer back.
-    pub(crate) release_buffer: Cell<bool>,
     idle_since: Cell<Instant>,
     frame_due: Cell<Instant>,
     frame_owed: Cell<u64>,
@@ -89,7 +87,6 @@ impl ConnState {
             life: Life {
                 reading: Cell::new(Reading::Idle),
                 holds_buffer: Cell::new(false),
-                release_buffer: Cell::new(false),
                 idle_since: Cell::new(now),
                 frame_due: Cell::new(now),
                 frame_owed: Cell::new(0),
@@ -170,8 +167,7 @@ impl ConnState {
         self.bytes_out.get()
     }
 
-    /// True while the connection holds memory to read into. One that has been idle for a second or
-    /// two does not.
+    /// True while the connection holds memory to read into. One that waits for its client does not.
     #[must_use]
     pub fn holds_read_buffer(&self) -> bool {
         self.life.holds_buffer.get()
@@ -193,17 +189,6 @@ impl ConnState {
     pub(crate) fn has_room(&self, limits: &Limits) -> bool {
         let queue = self.queue.borrow();
         queue.in_flight() < limits.in_flight_max && !queue.is_full()
-    }
-
-    /// Asks a connection that has waited for its next request since before `since` to give its read
-    /// buffer back, so that thousands of idle ones cost little (BI-30).
-    pub(crate) fn shrink_if_idle(&self, since: Instant) {
-        let life = &self.life;
-        let idle = life.reading.get() == Reading::Idle && life.idle_since.get() < since;
-        if idle && life.holds_buffer.replace(false) {
-            life.release_buffer.set(true);
-            life.wake();
-        }
     }
 
     /// Since when the client has taken nothing of what is being sent, and how much memory waits for

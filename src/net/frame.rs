@@ -2,12 +2,8 @@
 
 use bytes::{Buf, BytesMut};
 use thalweg_types::limits::{
-    FRAME_COPY_BYTES_MAX, FRAME_READ_BYTES_MIN, READ_AHEAD_BYTES_MAX, SMALL_FRAMES_READ_BYTES_MAX,
-    SOCKET_READ_BYTES,
+    FRAME_COPY_BYTES_MAX, READ_AHEAD_BYTES_MAX, SMALL_FRAMES_READ_BYTES_MAX, SOCKET_READ_BYTES,
 };
-
-/// Small frames that one read has room for.
-const SMALL_FRAMES_PER_READ: usize = 8;
 
 /// Bytes of the size prefix.
 pub const PREFIX_BYTES: usize = 4;
@@ -97,10 +93,6 @@ impl FrameBuffer {
         if size <= FRAME_COPY_BYTES_MAX {
             let frame = BytesMut::from(&self.buf[..size]);
             self.buf.advance(size);
-            if self.buf.is_empty() {
-                // The next frame may use the buffer from its beginning.
-                let _ = self.buf.try_reclaim(FRAME_READ_BYTES_MIN);
-            }
             Some(frame)
         } else {
             Some(self.buf.split_to(size))
@@ -115,11 +107,9 @@ impl FrameBuffer {
     #[must_use]
     pub fn read_at_most(&self, frame: Option<u32>) -> usize {
         match frame {
-            None => {
-                let several = SMALL_FRAMES_PER_READ * self.last;
-                let several = several.clamp(FRAME_READ_BYTES_MIN, SMALL_FRAMES_READ_BYTES_MAX);
-                self.last.clamp(several, READ_AHEAD_BYTES_MAX)
-            }
+            None => self
+                .last
+                .clamp(SMALL_FRAMES_READ_BYTES_MAX, READ_AHEAD_BYTES_MAX),
             Some(size) => {
                 let missing = (size as usize).saturating_sub(self.buf.len());
                 missing.min(self.buf.len().max(SOCKET_READ_BYTES)).max(1)
@@ -132,13 +122,6 @@ impl FrameBuffer {
     pub fn make_room(&mut self, at_most: usize) {
         if self.buf.capacity() - self.buf.len() < at_most {
             self.buf.reserve(at_most);
-        }
-    }
-
-    /// Gives the memory back, if no byte is held.
-    pub fn release(&mut self) {
-        if self.buf.is_empty() {
-            self.buf = BytesMut::new();
         }
     }
 }

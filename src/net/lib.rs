@@ -33,6 +33,7 @@ mod frame;
 mod limits;
 mod log_gate;
 mod queue;
+mod read_buffers;
 mod response;
 mod serve;
 mod service;

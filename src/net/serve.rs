@@ -5,6 +5,7 @@
 //! its request came in.
 
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -221,33 +222,35 @@ async fn read_frame(
     }
 }
 
-/// Reads once. A connection that has been idle for a while holds no buffer: the sweeper says when
-/// it is time to let go of it.
+/// Reads once. Where nothing of a frame is there yet, the memory is taken when the socket has bytes:
+/// a connection that waits holds none.
 async fn fill(link: &Link, frames: &mut FrameBuffer, frame: Option<u32>) -> Result<usize, Closing> {
     let Link { stream, conn, net } = link;
     let at_most = frames.read_at_most(frame);
-    if conn.requests() > 0 || frame.is_some() {
-        frames.make_room(at_most);
-    }
+    let begins = frame.is_none() && frames.is_empty();
     loop {
-        conn.life.holds_buffer.set(frames.buf.capacity() > 0);
-        let read = {
-            let mut reading = pin!(stream.read_into(&mut frames.buf, at_most));
-            poll_fn(|cx| match conn.life.release_buffer.take() {
-                true => Poll::Ready(None),
-                false => reading.as_mut().poll(cx).map(Some),
-            })
+        if begins {
+            net.read_buffers().give_back(mem::take(&mut frames.buf));
+            conn.life.holds_buffer.set(false);
+        }
+        stream
+            .readable()
             .await
-        };
-        match read {
-            None => frames.release(),
-            Some(Ok(0)) => return Err(CloseReason::ClientClosed.into()),
-            Some(Ok(bytes)) => {
+            .map_err(|e| Closing::from_socket(&e))?;
+        match begins {
+            true => frames.buf = net.read_buffers().take(at_most),
+            false => frames.make_room(at_most),
+        }
+        conn.life.holds_buffer.set(true);
+        match stream.try_read_into(&mut frames.buf, at_most) {
+            Ok(None) => {}
+            Ok(Some(0)) => return Err(CloseReason::ClientClosed.into()),
+            Ok(Some(bytes)) => {
                 conn.count_in(bytes);
                 net.metrics().borrow_mut().counters.bytes_in += bytes as u64;
                 return Ok(bytes);
             }
-            Some(Err(error)) => return Err(Closing::from_socket(&error)),
+            Err(error) => return Err(Closing::from_socket(&error)),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::answers::AnswerMemory;
 use crate::conn::ConnState;
 use crate::log_gate::LogGate;
 use crate::queue::ResponseQueue;
+use crate::read_buffers::ReadBuffers;
 use crate::{Closing, Limits, MemoryBudget};
 
 /// The connections of one shard.
@@ -24,6 +25,7 @@ pub struct ShardNet {
     limits: Limits,
     budget: MemoryBudget,
     answers: Rc<AnswerMemory>,
+    read_buffers: ReadBuffers,
     metrics: Rc<RefCell<CoreMetrics>>,
     open: RefCell<HashMap<u64, Rc<ConnState>>>,
     last_id: Cell<u64>,
@@ -46,6 +48,7 @@ impl ShardNet {
             limits,
             budget,
             answers,
+            read_buffers: ReadBuffers::default(),
             metrics,
             open: RefCell::default(),
             last_id: Cell::new(0),
@@ -67,6 +70,11 @@ impl ShardNet {
     #[must_use]
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
+    }
+
+    /// Memory to read the beginnings of frames into.
+    pub(crate) fn read_buffers(&self) -> &ReadBuffers {
+        &self.read_buffers
     }
 
     /// The numbers of this core.
@@ -184,11 +192,10 @@ impl ShardNet {
         }
     }
 
-    /// Ends the connections whose deadline has passed; lets idle ones give back their buffers.
+    /// Ends the connections whose deadline has passed.
     fn sweep_once(&self, now: Instant) {
-        let last = self.coarse_now.replace(now);
+        self.coarse_now.set(now);
         for conn in self.open.borrow().values() {
-            conn.shrink_if_idle(last);
             if let Some(reason) = conn.overdue(now, &self.limits) {
                 conn.life.end(reason);
             }

@@ -10,9 +10,8 @@ pub const REQUEST_BYTES_MAX: u32 = 100 * 1024 * 1024;
 /// declared size alone allocates nothing.
 pub const SOCKET_READ_BYTES: usize = 64 * 1024;
 
-/// Least room for a read that may bring the beginning of a frame: what a connection that only says
-/// hello needs.
-pub const FRAME_READ_BYTES_MIN: usize = 4 * 1024;
+/// Read buffers that a shard keeps for the next connections that have something to say.
+pub const READ_BUFFERS_SPARE_MAX: usize = 64;
 
 /// Room for a read where frames are small, so that one read brings several.
 pub const SMALL_FRAMES_READ_BYTES_MAX: usize = 16 * 1024;
@@ -244,5 +243,4 @@ const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);
 const _: () = assert!(FRAME_COPY_BYTES_MAX < SOCKET_READ_BYTES);
-const _: () = assert!(FRAME_READ_BYTES_MIN <= SMALL_FRAMES_READ_BYTES_MAX);
 const _: () = assert!(SMALL_FRAMES_READ_BYTES_MAX <= SOCKET_READ_BYTES);

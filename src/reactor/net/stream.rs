@@ -98,22 +98,40 @@ impl Stream {
             return Ok(0);
         }
         loop {
-            self.tcp.readable().await?;
-            if buf.capacity() - buf.len() < at_most.min(READ_ROOM_BYTES_MIN) {
-                buf.reserve(at_most.min(READ_STEP_BYTES));
+            self.readable().await?;
+            if let Some(read) = self.try_read_into(buf, at_most)? {
+                return Ok(read);
             }
-            let room = at_most.min(buf.capacity() - buf.len());
-            match self.tcp.try_read_buf(&mut (&mut *buf).limit(at_most)) {
-                Ok(read) => {
-                    stats::count(|stats| stats.socket_bytes_received += read as u64);
-                    if (1..room).contains(&read) {
-                        self.note_drained();
-                    }
-                    return Ok(read);
+        }
+    }
+
+    /// Waits until there may be bytes to read, or the end of the stream. Cancel-safe.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.tcp.readable().await
+    }
+
+    /// As [`Stream::read_into`], once, without waiting; `None` when there is nothing yet.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_read_into(&self, buf: &mut BytesMut, at_most: usize) -> io::Result<Option<usize>> {
+        if buf.capacity() - buf.len() < at_most.min(READ_ROOM_BYTES_MIN) {
+            buf.reserve(at_most.min(READ_STEP_BYTES));
+        }
+        let room = at_most.min(buf.capacity() - buf.len());
+        match self.tcp.try_read_buf(&mut (&mut *buf).limit(at_most)) {
+            Ok(read) => {
+                stats::count(|stats| stats.socket_bytes_received += read as u64);
+                if (1..room).contains(&read) {
+                    self.note_drained();
                 }
-                Err(error) if is_retry(&error) => {}
-                Err(error) => return Err(error),
+                Ok(Some(read))
             }
+            Err(error) if is_retry(&error) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
