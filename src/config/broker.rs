@@ -323,6 +323,33 @@ impl BrokerConfig {
         self.int("fetch.max.bytes").unsigned_abs()
     }
 
+    /// `log.flush.scheduler.interval.ms`.
+    #[must_use]
+    pub fn log_flush_scheduler_interval_ms(&self) -> u64 {
+        self.long("log.flush.scheduler.interval.ms").unsigned_abs()
+    }
+
+    /// `log.flush.offset.checkpoint.interval.ms`.
+    #[must_use]
+    pub fn log_flush_offset_checkpoint_interval_ms(&self) -> u64 {
+        u64::from(
+            self.int("log.flush.offset.checkpoint.interval.ms")
+                .unsigned_abs(),
+        )
+    }
+
+    /// `thalweg.log.flush.interval.bytes`.
+    #[must_use]
+    pub fn log_flush_interval_bytes(&self) -> u64 {
+        self.long("thalweg.log.flush.interval.bytes").unsigned_abs()
+    }
+
+    /// `thalweg.log.flush.interval.ms`.
+    #[must_use]
+    pub fn log_flush_interval_ms(&self) -> u64 {
+        self.long("thalweg.log.flush.interval.ms").unsigned_abs()
+    }
+
     /// `thalweg.request.progress.timeout.ms`.
     #[must_use]
     pub fn request_progress_timeout_ms(&self) -> u64 {

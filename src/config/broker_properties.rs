@@ -240,19 +240,23 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "log.flush.interval.ms",
         NATURAL_LONG,
         "Default of the topic property `flush.ms`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.flush.offset.checkpoint.interval.ms",
         NATURAL_INT,
         "60000",
-        "How often the recovery points are written to their checkpoint.",
-    ),
+        "How often the recovery points and high watermarks are written to their checkpoints.",
+    )
+    .active(),
     Property::broker(
         "log.flush.scheduler.interval.ms",
         NATURAL_LONG,
         "9223372036854775807",
-        "Default of the topic property `flush.ms` when `log.flush.interval.ms` is not set.",
-    ),
+        "Default of the topic property `flush.ms` when `log.flush.interval.ms` is not set. Also how \
+         often logs are looked at for what is due, at least once a second.",
+    )
+    .active(),
     Property::broker(
         "log.flush.start.offset.checkpoint.interval.ms",
         NATURAL_INT,
@@ -625,6 +629,22 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "auto",
         "How files are written: `ring` by io_uring, `plain` by ordinary system calls on threads \
          of their own. `auto` takes the ring where the kernel allows it.",
+    )
+    .active(),
+    Property::broker(
+        "thalweg.log.flush.interval.bytes",
+        POSITIVE_LONG,
+        "67108864",
+        "Bytes of a log that may be written and not flushed to the device before that is done in the \
+         background. With `thalweg.log.flush.interval.ms` it bounds what a crash of the machine takes \
+         and what the start after it checks; nobody waits for it.",
+    )
+    .active(),
+    Property::broker(
+        "thalweg.log.flush.interval.ms",
+        POSITIVE_LONG,
+        "30000",
+        "Age of unflushed data after which it is flushed in the background, whatever `flush.ms` says.",
     )
     .active(),
     Property::broker(

@@ -88,7 +88,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "9223372036854775807",
         from!["log.flush.interval.ms", "log.flush.scheduler.interval.ms"],
         "Age of unflushed data after which the log is flushed to the device.",
-    ),
+    )
+    .active(),
     Property::topic(
         "follower.replication.throttled.replicas",
         Kind::List(Items::ReplicaPairs),

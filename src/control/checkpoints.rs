@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use thalweg_storage::{Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets};
 use thalweg_types::Offset;
 
-use crate::requests::StoppedPartition;
+use crate::requests::{LogProgress, StoppedPartition};
 
 /// Broker epoch in the clean marker while no quorum gives one (ST-7).
 const BROKER_EPOCH_NONE: i64 = -1;
@@ -123,6 +123,29 @@ impl Checkpoints {
         self.dir
             .write_checkpoint(Checkpoint::LogStart, &self.log_starts)
             .await
+    }
+
+    /// Makes durable how far these logs are. Entries may fall: a log may have been cut when it was
+    /// opened.
+    ///
+    /// # Errors
+    /// See [`LogError`]; the next start may then check more.
+    pub async fn record_progress(
+        &mut self,
+        progress: Vec<(PartitionName, LogProgress)>,
+    ) -> Result<(), LogError> {
+        for (name, now) in progress {
+            self.recovery_points
+                .insert(name.clone(), now.recovery_point);
+            self.high_watermarks.insert(name, now.high_watermark);
+        }
+        for (checkpoint, offsets) in [
+            (Checkpoint::RecoveryPoint, &self.recovery_points),
+            (Checkpoint::HighWatermark, &self.high_watermarks),
+        ] {
+            self.dir.write_checkpoint(checkpoint, offsets).await?;
+        }
+        Ok(())
     }
 
     /// Writes the checkpoints, then the clean marker if every log deserves it.

@@ -31,8 +31,8 @@ pub use loggers::Loggers;
 pub use metadata_log::{MetadataLog, MetadataLogError};
 pub use readiness::Readiness;
 pub use requests::{
-    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, PartitionToOpen,
-    Reconfigured, ShardCommand, StoppedPartition,
+    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, LogProgress,
+    PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
 };
 pub use thalweg_metadata::controller::ProducerIdBlock;
 pub use view::{ClusterView, Endpoint};

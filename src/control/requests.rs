@@ -96,6 +96,22 @@ pub enum AdminRequest {
         /// Told when it is durable.
         reply: oneshot::Sender<Result<(), ErrorCode>>,
     },
+    /// How far logs are now: write it into the checkpoints.
+    Progress {
+        /// Those that went on.
+        progress: Vec<(TopicPartition, LogProgress)>,
+        /// Told when it is durable.
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    },
+}
+
+/// How far a log is, for the checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogProgress {
+    /// Everything below is on the disk.
+    pub recovery_point: Offset,
+    /// High watermark.
+    pub high_watermark: Offset,
 }
 
 /// Topics whose settings changed.
@@ -320,6 +336,15 @@ impl ControlHandle {
         starts: Vec<(TopicPartition, Offset)>,
     ) -> Option<Result<(), ErrorCode>> {
         self.administer(|reply| AdminRequest::LogStarts { starts, reply })
+            .await
+    }
+
+    /// Makes durable how far logs are. `None` means that the broker is stopping.
+    pub async fn record_progress(
+        &self,
+        progress: Vec<(TopicPartition, LogProgress)>,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.administer(|reply| AdminRequest::Progress { progress, reply })
             .await
     }
 

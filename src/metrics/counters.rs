@@ -109,6 +109,8 @@ counters! {
     Counter segments_deleted = "thalweg_segments_deleted_total", "Segments deleted for age, size or because the log begins behind them.";
     Counter segments_deleted_bytes = "thalweg_segments_deleted_bytes_total", "Bytes of batches in deleted segments.";
     Counter ack_flushes = "thalweg_log_ack_flushes_total", "Rounds of flushes that acknowledgements waited for (flush.messages=1).";
+    Counter flushed_bytes = "thalweg_log_flushed_bytes_total", "Bytes of logs made durable by fdatasync.";
+    Gauge unflushed_bytes = "thalweg_log_unflushed_bytes", "Bytes of logs that are written and not known to be on the disk.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
     Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory.";
     Counter reactor_ops = "thalweg_reactor_operations_total", "File operations given to the engine.";

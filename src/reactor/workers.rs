@@ -20,8 +20,10 @@ use crate::sync::{lock, oneshot};
 const NAMESPACE_THREADS_MAX: usize = 2;
 /// Threads for close, unlink and removal of directories, whose last step may free a large file.
 const REAPER_THREADS_MAX: usize = 1;
-/// Threads for fsync and fdatasync: also the most flushes that the process has on its disks at once.
+/// Threads for fsync and fdatasync of small files and directories, which somebody waits for.
 const SYNCER_THREADS_MAX: usize = 4;
+/// Threads for flushes of data in the background, for which nobody waits.
+const FLUSHER_THREADS_MAX: usize = 2;
 /// Threads for reads and writes of threads that have no runtime of their own.
 const SHARED_DATA_THREADS_MAX: usize = 2;
 
@@ -31,9 +33,12 @@ pub(crate) static NAMESPACE: LazyLock<Pool> =
 /// Closes and unlinks.
 pub(crate) static REAPER: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("tw-closer", REAPER_THREADS_MAX));
-/// Flushes.
+/// Flushes of small files, directories and logs whose owners wait.
 pub(crate) static SYNCERS: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("tw-syncer", SYNCER_THREADS_MAX));
+/// Flushes in the background.
+pub(crate) static FLUSHERS: LazyLock<Pool> =
+    LazyLock::new(|| Pool::new("tw-flusher", FLUSHER_THREADS_MAX));
 /// Reads and writes of threads without a runtime.
 pub(crate) static SHARED_DATA: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("tw-data", SHARED_DATA_THREADS_MAX));

@@ -34,6 +34,7 @@ pub mod api;
 mod append_group;
 mod coordinator;
 mod coordinator_load;
+mod flushing;
 mod groups;
 mod lifecycle;
 mod pace;

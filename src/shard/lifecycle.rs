@@ -24,6 +24,7 @@ use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
 use crate::admission::Admission;
+use crate::flushing;
 use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
 use crate::retention;
@@ -161,11 +162,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         view: setup.view,
     });
     let peer_loop = task::spawn(serve_peers(Rc::clone(&shard), inbox));
-    let housekeeping = [
-        task::spawn(expire_producers(Rc::clone(&shard))),
-        task::spawn(retention::enforce(Rc::clone(&shard))),
-        task::spawn(rotate_metrics(Rc::clone(&shard.metrics))),
-    ];
+    let housekeeping = keep_house(&shard);
     let acceptor = task::spawn(adopt_all(
         setup.sockets,
         Rc::clone(&shard),
@@ -175,6 +172,8 @@ async fn run(setup: ShardSetup, engine: Engine) {
     let log_options = LogOptions {
         metrics: Rc::clone(&shard.metrics),
         health: setup.health,
+        flush_bytes: shard.config.log_flush_interval_bytes(),
+        flush_ms: shard.config.log_flush_interval_ms(),
         ..LogOptions::default()
     };
     let life = Rc::new(Lifecycle {
@@ -213,6 +212,17 @@ async fn run(setup: ShardSetup, engine: Engine) {
     }
     peer_loop.abort();
     housekeeping.iter().for_each(task::Task::abort);
+}
+
+/// What a shard does of its own accord, now and then.
+fn keep_house(shard: &Rc<Shard>) -> [task::Task<()>; 5] {
+    [
+        task::spawn(expire_producers(Rc::clone(shard))),
+        task::spawn(retention::enforce(Rc::clone(shard))),
+        task::spawn(flushing::keep_up(Rc::clone(shard))),
+        task::spawn(flushing::record(Rc::clone(shard))),
+        task::spawn(rotate_metrics(Rc::clone(&shard.metrics))),
+    ]
 }
 
 /// Serves the mailbox until every other shard is gone or the task is aborted.
@@ -450,12 +460,14 @@ impl Lifecycle {
         let (led, offline) = (self.shard.led_count(), self.shard.offline_count());
         let producers = self.shard.producers();
         let waiting = self.shard.mailbox_depth();
+        let unflushed = self.shard.unflushed_bytes();
         let mut metrics = self.shard.metrics.borrow_mut();
         let stats = thalweg_reactor::stats::read();
         metrics.counters.partitions_led = led;
         metrics.counters.partitions_offline = offline;
         metrics.counters.fetches_parked = parked;
         metrics.counters.producers = producers;
+        metrics.counters.unflushed_bytes = unflushed;
         self.shard.coordinators.gauge(&mut metrics.counters);
         metrics.counters.mailbox_depth = waiting;
         metrics.counters.reactor_ops = stats.ops_started;
@@ -559,6 +571,7 @@ fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
         index_interval_bytes: config.index_interval_bytes(),
         segment_index_bytes: config.segment_index_bytes(),
         flush_messages: config.flush_messages().unsigned_abs(),
+        flush_ms: config.flush_ms().unsigned_abs().min(shared.flush_ms),
         ..shared.clone()
     }
 }

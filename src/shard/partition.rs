@@ -4,6 +4,7 @@
 //! log's completions come back as events. Nothing in this file decides a rule of Kafka.
 
 mod admin;
+mod flushing;
 mod retention;
 
 use std::cell::{Cell, RefCell};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
 use thalweg_config::TopicConfig;
-use thalweg_control::{PartitionToOpen, StoppedPartition};
+use thalweg_control::{LogProgress, PartitionToOpen, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
 use thalweg_net::LogGate;
 use thalweg_protocol::ErrorCode;
@@ -47,6 +48,8 @@ pub(crate) struct Partition {
     next_token: Cell<u64>,
     /// Offset of the producer snapshot that the log was opened with; 0 without one.
     snapshot_loaded: Offset,
+    /// What the checkpoints say of the log, if they have been told.
+    recorded: Cell<Option<LogProgress>>,
     metrics: Rc<RefCell<CoreMetrics>>,
     failures: Rc<LogGate>,
 }
@@ -188,6 +191,7 @@ impl Partition {
             fetches: RefCell::default(),
             next_token: Cell::new(0),
             snapshot_loaded,
+            recorded: Cell::new(None),
             metrics: Rc::clone(context.metrics),
             failures: Rc::clone(context.failures),
         });

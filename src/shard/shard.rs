@@ -244,6 +244,12 @@ impl Shard {
         }
     }
 
+    /// Bytes of logs that are written and not known to be on the disk.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        let partitions = self.partitions.borrow();
+        partitions.values().map(|p| p.unflushed_bytes()).sum()
+    }
+
     pub(crate) fn producers(&self) -> u64 {
         self.partitions
             .borrow()

@@ -303,6 +303,7 @@ impl Inner {
         }
         if let Some((last, _)) = batches.last() {
             state.written_end = last.last_offset.plus(1);
+            state.dirty_since.get_or_insert_with(time::now);
         }
         let end = state.written_end;
         drop(state);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use thalweg_reactor::fs::{self, File};
 use thalweg_reactor::task;
+use thalweg_reactor::time::{self, Instant};
 use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
@@ -31,7 +32,7 @@ pub(crate) enum Reach {
 /// Who runs a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Runner {
-    /// The threads of the whole process.
+    /// The few threads of the whole process for what nobody waits for.
     Background,
     /// The log directory's own: somebody waits.
     Syncer,
@@ -84,7 +85,7 @@ impl Log {
         };
         let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
-        self.save_closed_indexes(durable).await?;
+        self.save_closed_indexes().await?;
         Ok(durable)
     }
 
@@ -105,6 +106,7 @@ impl Log {
 
     /// Batches and names. Needs the flush turn.
     pub(crate) async fn sync_now(&self, reach: Reach, runner: Runner) -> Result<Offset, LogError> {
+        let began = time::now();
         let plan = self.plan(reach);
         let mut end = plan.end;
         let health = Arc::clone(&self.inner.state.borrow().options.health);
@@ -113,54 +115,51 @@ impl Log {
             let covered = move || progress.now();
             let in_flight = health.begin("fdatasync");
             let synced = match runner {
-                Runner::Background => fs::sync_data_covering(file, covered).await,
+                Runner::Background => fs::sync_in_background(file, covered).await,
                 Runner::Syncer => self.inner.syncer.sync_data(file, covered).await,
             };
             drop(in_flight);
             let path = segment.path();
             let covered = self.or_offline("fdatasync", &path, synced)?;
-            segment.synced.set(segment.synced.get().max(covered.bytes));
+            let before = segment.synced.replace(covered.bytes);
             end = end.max(covered.end);
             let state = self.inner.state.borrow();
-            state.options.metrics.borrow_mut().counters.flushes += 1;
+            let counters = &mut state.options.metrics.borrow_mut().counters;
+            counters.flushes += 1;
+            counters.flushed_bytes += covered.bytes.saturating_sub(before);
         }
         self.sync_names(plan.names).await?;
         self.check_open()?;
-        self.move_durable_end(end);
+        self.move_durable_end(end, began);
         Ok(self.durable_end())
     }
 
-    fn move_durable_end(&self, end: Offset) {
+    fn move_durable_end(&self, end: Offset, began: Instant) {
         {
             let mut state = self.inner.state.borrow_mut();
             if end <= state.durable_end {
                 return;
             }
             state.durable_end = end;
+            state.dirty_since = (end < state.written_end).then_some(began);
+            state.advance_recovery_point();
         }
         (self.inner.sink)(LogEvent::Durable { end });
     }
 
-    /// Writes the indexes of closed segments; what is durable below `durable` needs no recovery then.
-    /// Needs the index turn.
-    async fn save_closed_indexes(&self, durable: Offset) -> Result<(), LogError> {
+    /// Writes the indexes of closed segments, and with them moves the recovery point. Needs the index
+    /// turn.
+    async fn save_closed_indexes(&self) -> Result<(), LogError> {
         let unsaved: Vec<_> = {
             let state = self.inner.state.borrow();
-            let active = state.active().base;
-            let closed = state.segments.iter().filter(|s| s.base < active);
-            closed.filter(|s| !s.indexes_saved.get()).cloned().collect()
+            let closed = state.segments.iter().rev().skip(1).rev();
+            closed.filter(|s| s.lacks_indexes()).cloned().collect()
         };
-        let mut below = durable;
         for segment in unsaved {
-            if segment.synced.get() < segment.size.get() {
-                // Closed since the flush began: the flush of its roll comes to it.
-                below = below.min(segment.base);
-                break;
-            }
             self.save_indexes(&segment).await?;
         }
         let mut state = self.inner.state.borrow_mut();
-        state.recovery_point = state.recovery_point.max(below);
+        state.advance_recovery_point();
         // Closed segments may leave memory now.
         state.options.cache.trim();
         Ok(())
@@ -254,8 +253,8 @@ impl Log {
     /// As [`Log::flush`]. The log must then be recovered when it is opened again.
     pub async fn close(&self) -> Result<(), LogError> {
         let _turns = self.stop_appends().await?;
-        let end = self.sync_now(Reach::Everything, Runner::Background).await?;
-        self.save_closed_indexes(end).await?;
+        self.sync_now(Reach::Everything, Runner::Background).await?;
+        self.save_closed_indexes().await?;
         let active = Rc::clone(self.inner.state.borrow().active());
         if !active.indexes_saved.get() {
             self.save_indexes(&active).await?;

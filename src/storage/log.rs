@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, Syncer};
+use thalweg_reactor::time::Instant;
 use thalweg_replica::EpochCache;
 use thalweg_types::limits::ACK_FLUSHES_AT_ONCE_MAX;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
@@ -132,6 +133,8 @@ pub(crate) struct State {
     pub(crate) durable_end: Offset,
     /// Everything below is on the disk, with the indexes of its closed segments.
     pub(crate) recovery_point: Offset,
+    /// When the oldest write ended that is not on the disk.
+    pub(crate) dirty_since: Option<Instant>,
     /// Rounds of flushes are under way that acknowledgements wait for.
     pub(crate) syncing: bool,
     pub(crate) pending: VecDeque<AppendBatch>,
@@ -167,6 +170,7 @@ impl State {
             written_end: end,
             durable_end: start,
             recovery_point: start,
+            dirty_since: None,
             syncing: false,
             pending: VecDeque::new(),
             pending_bytes: 0,
@@ -198,6 +202,23 @@ impl State {
         self.segments
             .get(index + 1)
             .map_or(self.written_end, |next| next.base)
+    }
+
+    /// Bytes of the active segment that are written and not on the disk. Closed segments are flushed
+    /// whatever they have.
+    pub(crate) fn active_unsynced_bytes(&self) -> u64 {
+        let active = self.active();
+        active.size.get().saturating_sub(active.synced.get())
+    }
+
+    /// Everything durable, up to the first closed segment whose indexes are not on the disk (R6).
+    pub(crate) fn advance_recovery_point(&mut self) {
+        let from = self.segment_for(self.recovery_point);
+        let closed = self.segments.len().saturating_sub(1);
+        let lacking = self.segments.get(from..closed).unwrap_or_default();
+        let lacking = lacking.iter().find(|s| !s.indexes_saved.get());
+        let below = lacking.map_or(self.durable_end, |s| s.base.min(self.durable_end));
+        self.recovery_point = self.recovery_point.max(below);
     }
 
     pub(crate) fn queue_bytes(&mut self, bytes: usize) {
@@ -372,7 +393,7 @@ impl Log {
         state
             .segments
             .iter()
-            .map(|s| s.size.get() - s.synced.get())
+            .map(|s| s.size.get().saturating_sub(s.synced.get()))
             .sum()
     }
 

@@ -32,6 +32,12 @@ pub struct LogOptions {
     /// none, acknowledgements wait for it, so each write is followed by a flush on the log directory's
     /// own threads.
     pub flush_messages: u64,
+    /// Bytes of the active segment that may be written and not be on the disk before a flush begins in
+    /// the background.
+    pub flush_bytes: u64,
+    /// How old, in ms, what is written and not on the disk may become before it is due for a flush
+    /// ([`crate::Log::is_flush_due`]).
+    pub flush_ms: u64,
     /// Closed segments in memory; give the logs of one shard clones of one cache.
     pub cache: SegmentCache,
     /// What is appended and not yet written; the logs of one shard share it.
@@ -52,6 +58,8 @@ impl Default for LogOptions {
             index_interval_bytes: 4 * 1024,
             segment_index_bytes: 10 * 1024 * 1024,
             flush_messages: u64::MAX,
+            flush_bytes: u64::MAX,
+            flush_ms: u64::MAX,
             cache: SegmentCache::new(),
             queued: Rc::default(),
             health: Arc::default(),

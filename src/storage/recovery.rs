@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use thalweg_reactor::fs::{self, File, OpenMode};
+use thalweg_reactor::time;
 use thalweg_replica::{EpochCache, EpochEntry};
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
@@ -493,6 +494,7 @@ impl Work {
             Some(recovery_point) => recovery_point.clamp(start, self.end),
         };
         state.recovery_point = state.durable_end;
+        state.dirty_since = (state.durable_end < state.written_end).then(time::now);
         if self.recovery_point.is_some() {
             // What was above the recovery point may be in the page cache only.
             state.names = Names::DirectoryUnsynced;

@@ -1,4 +1,4 @@
-//! Flushes that begin because of what was written: `flush.messages`.
+//! Flushes that begin because of what was written, or of its age.
 //!
 //! With `flush.messages=1` every acknowledgement waits for an fdatasync, but not for one of its own: a
 //! log has one round under way, which covers all that was written when its fdatasync began, and what is
@@ -7,11 +7,14 @@
 //! the logs of one directory share the threads of its [`thalweg_reactor::fs::Syncer`].
 //!
 //! Any other value only says how many records may wait for the disk before a flush begins in the
-//! background; nobody waits for it.
+//! background; nobody waits for it. So do the bytes and the age that a log may have unflushed, which
+//! pace the flushes of every log: they bound what a crash of the system can take and what the start after
+//! it has to check.
 
 use std::rc::Rc;
 
-use thalweg_reactor::{task, time};
+use thalweg_reactor::task;
+use thalweg_reactor::time::{self, Instant};
 
 use crate::error::LogError;
 use crate::flush::{Reach, Runner};
@@ -36,6 +39,7 @@ fn is_due(state: &State) -> bool {
     }
     let waiting = (state.written_end.0 - state.durable_end.0).unsigned_abs();
     waiting >= state.options.flush_messages.max(1)
+        || state.active_unsynced_bytes() >= state.options.flush_bytes
 }
 
 async fn flush_while_due(inner: Rc<Inner>) {
@@ -62,6 +66,18 @@ async fn flush_while_due(inner: Rc<Inner>) {
 }
 
 impl Log {
+    /// True when something is written for longer than [`crate::LogOptions::flush_ms`] and not on the
+    /// disk.
+    #[must_use]
+    pub fn is_flush_due(&self, now: Instant) -> bool {
+        let state = self.inner.state.borrow();
+        let old = state.dirty_since.is_some_and(|since| {
+            let age = now.saturating_duration_since(since);
+            age.as_millis() >= u128::from(state.options.flush_ms)
+        });
+        old && !state.syncing && state.stage == Stage::Open
+    }
+
     async fn ack_round(&self) -> Result<(), LogError> {
         let began = time::now();
         let _turn = self.inner.flush_turn.take().await;

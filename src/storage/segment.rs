@@ -128,6 +128,11 @@ impl Segment {
         })
     }
 
+    /// Its batches are on the disk and its indexes are not.
+    pub(crate) fn lacks_indexes(&self) -> bool {
+        self.synced.get() >= self.size.get() && !self.indexes_saved.get()
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         log_path(&self.dir, self.base)
     }

@@ -61,6 +61,12 @@ pub const APPEND_QUEUED_BYTES_MAX: usize = 2 * SHARD_REQUEST_MEMORY_BYTES as usi
 /// way at once. Further ones wait, and cover what is written until their turn.
 pub const ACK_FLUSHES_AT_ONCE_MAX: usize = 8;
 
+/// Longest time between two looks for logs whose unflushed data is old, in milliseconds.
+pub const FLUSH_LOOK_MS: u64 = 1_000;
+
+/// Logs of one shard that are flushed for their age at a time; the others follow.
+pub const FLUSHES_TOGETHER: usize = 2;
+
 /// Slices of one vectored write (`IOV_MAX` of Linux).
 pub const APPEND_IOVECS_MAX: usize = 1_024;
 

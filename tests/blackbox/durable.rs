@@ -8,7 +8,7 @@ use thalweg_protocol::messages::ProduceRequest;
 
 use crate::administering::alter;
 use crate::batch::{plain, read_all, values};
-use crate::broker::{Broker, Options};
+use crate::broker::{Broker, Options, eventually};
 use crate::idempotence;
 use crate::wire::{Connection, Topic, error, newest, only, produce_request};
 
@@ -173,4 +173,46 @@ fn st_18_after_a_failed_flush_nothing_is_acknowledged() {
     let status = broker.wait_for_end();
     assert_eq!(status.code(), Some(6), "{}", broker.log().join("\n"));
     broker.wait_for_log("no log directory works any more");
+}
+
+/// R6, R7: flushes in the background move the recovery point, and damage below it is told from a torn
+/// end.
+#[test]
+fn r6_the_recovery_point_follows_flushes_in_the_background() {
+    let mut broker = Broker::start_with(Options::with(&[
+        ("thalweg.log.flush.interval.ms", "1"),
+        ("log.flush.scheduler.interval.ms", "1"),
+        ("log.flush.offset.checkpoint.interval.ms", "1"),
+    ]));
+    let mut client = broker.connect();
+    let topic = client.create_topic("paced", 2, &[]);
+    for partition in 0..2 {
+        for number in 0..20 {
+            client.append(&topic, partition, plain(&[format!("{number}")]));
+        }
+    }
+    for name in [
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    ] {
+        eventually(name, || {
+            let text = std::fs::read_to_string(broker.data().join(name)).unwrap_or_default();
+            (text.contains("paced 0 20\n") && text.contains("paced 1 20\n")).then_some(())
+        });
+    }
+    assert_eq!(broker.metric("thalweg_log_unflushed_bytes", &[]), 0.0);
+    assert!(broker.metric("thalweg_log_flushed_bytes_total", &[]) > 0.0);
+    assert_eq!(broker.metric("thalweg_log_ack_flushes_total", &[]), 0.0);
+    broker.kill();
+    let segment = broker.partition("paced", 1).join(format!("{:020}.log", 0));
+    let mut bytes = std::fs::read(&segment).expect("a segment");
+    let last = bytes.len() - 3;
+    bytes[last] ^= 1;
+    std::fs::write(&segment, &bytes).expect("a segment");
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(read_all(&mut client, &topic, 0, 0).len(), 20);
+    let refused = client.produce(&topic, 1, 1, plain(&["x"]));
+    assert_eq!(error(refused.error_code), ErrorCode::KafkaStorageError);
+    assert_eq!(std::fs::read(&segment).expect("a segment"), bytes);
 }

@@ -8,11 +8,11 @@ use thalweg_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
-use thalweg_storage::PartitionName;
+use thalweg_storage::{LogError, PartitionName};
 use thalweg_types::{Offset, TopicPartition};
 
 use super::Controller;
-use crate::requests::AdminRequest;
+use crate::requests::{AdminRequest, LogProgress};
 
 impl Controller {
     pub(super) async fn administer(&mut self, request: AdminRequest) {
@@ -29,6 +29,9 @@ impl Controller {
             }
             AdminRequest::LogStarts { starts, reply } => {
                 let _ = reply.send(self.record_log_starts(starts).await);
+            }
+            AdminRequest::Progress { progress, reply } => {
+                let _ = reply.send(self.record_progress(progress).await);
             }
         }
     }
@@ -85,22 +88,34 @@ impl Controller {
         &mut self,
         starts: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
+        let named = self.named(starts);
+        let recorded = self.checkpoints.record_log_starts(named).await;
+        recorded.map_err(|error| not_recorded(&error, "log starts"))
+    }
+
+    async fn record_progress(
+        &mut self,
+        progress: Vec<(TopicPartition, LogProgress)>,
+    ) -> Result<(), ErrorCode> {
+        let named = self.named(progress);
+        let recorded = self.checkpoints.record_progress(named).await;
+        recorded.map_err(|error| not_recorded(&error, "recovery points"))
+    }
+
+    /// What is told of partitions that are deleted meanwhile is left out: their names may be others'.
+    fn named<T>(&self, told: Vec<(TopicPartition, T)>) -> Vec<(PartitionName, T)> {
         let image = &self.view.image;
-        let named = starts.into_iter().filter_map(|(id, start)| {
+        let named = told.into_iter().filter_map(|(id, what)| {
             image.partition(id)?;
             let topic = image.topic_by_id(id.topic)?;
-            Some((
-                PartitionName::new(topic.name.to_string(), id.partition.0),
-                start,
-            ))
+            let name = PartitionName::new(topic.name.to_string(), id.partition.0);
+            Some((name, what))
         });
-        let named: Vec<_> = named.collect();
-        match self.checkpoints.record_log_starts(named).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                tracing::error!(%error, "log starts not made durable");
-                Err(ErrorCode::KafkaStorageError)
-            }
-        }
+        named.collect()
     }
+}
+
+fn not_recorded(error: &LogError, what: &'static str) -> ErrorCode {
+    tracing::error!(%error, what, "not made durable");
+    ErrorCode::KafkaStorageError
 }

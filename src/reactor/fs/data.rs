@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::file::{File, FsError};
 use crate::engine::{self, Op, ReadOp, WriteOp};
 use crate::sys;
-use crate::workers::SYNCERS;
+use crate::workers::{FLUSHERS, SYNCERS};
 
 /// Writes `bufs` one after the other at `offset` and gives the count of bytes, which is always that
 /// of all of them. It begins at the first poll and runs to its end even if the future is dropped; two
@@ -74,20 +74,20 @@ pub fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<Optio
 /// # Errors
 /// The kernel's.
 pub async fn sync_data(file: &File) -> io::Result<()> {
-    sync_data_covering(file, || ()).await
+    SYNCERS.run(flush_of(file.clone(), || ())).await
 }
 
-/// As [`sync_data`]. `covered` is called right before the flush begins: what it says was written then,
+/// As [`sync_data`], on the few threads for flushes in the background. `covered` is called right before the flush begins: what it says was written then,
 /// is on the disk when this returns.
 ///
 /// # Errors
 /// The kernel's.
-pub async fn sync_data_covering<T, F>(file: &File, covered: F) -> io::Result<T>
+pub async fn sync_in_background<T, F>(file: &File, covered: F) -> io::Result<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    SYNCERS.run(flush_of(file.clone(), covered)).await
+    FLUSHERS.run(flush_of(file.clone(), covered)).await
 }
 
 /// The work of a thread that flushes.

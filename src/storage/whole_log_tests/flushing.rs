@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
+use thalweg_reactor::time;
 use thalweg_types::Offset;
 
 use super::{Dice, TestLog, on_both_engines, on_plain_engine, small_segments};
@@ -189,4 +191,62 @@ fn st_16_after_a_crash_nothing_below_the_durable_end_is_missing() {
         assert_eq!((test.log.written_end(), end), (Offset(90), Offset(90)));
         assert_eq!(test.read_all().await, all);
     });
+}
+
+#[test]
+fn what_is_written_and_old_is_due_for_a_flush() {
+    on_plain_engine(|dir| async move {
+        let options = LogOptions {
+            flush_ms: 1_000,
+            ..small_segments()
+        };
+        let test = TestLog::create(&dir, options.clone()).await;
+        let later = || time::now() + Duration::from_millis(1_000);
+        assert!(!test.log.is_flush_due(later()), "nothing is written");
+        test.fill(1).await;
+        assert!(!test.log.is_flush_due(time::now()), "it is young");
+        assert!(test.log.is_flush_due(later()));
+        test.log.flush().await.expect("flushed");
+        assert!(!test.log.is_flush_due(later()), "it is on the disk");
+        // What a former life left unflushed is as old as this one.
+        test.fill(1).await;
+        let recovery_point = test.log.recovery_point();
+        test.kill().await;
+        let recovery = Recovery::AfterCrash { recovery_point };
+        let (test, _) = TestLog::open(&dir, options, recovery)
+            .await
+            .expect("opened");
+        assert!(test.log.is_flush_due(later()));
+    });
+}
+
+#[test]
+fn so_many_unflushed_bytes_are_flushed_and_the_recovery_point_follows() {
+    on_both_engines(|dir| async move {
+        let options = LogOptions {
+            flush_bytes: 500,
+            ..LogOptions::default()
+        };
+        let test = TestLog::create(&dir, options).await;
+        let mut most = 0;
+        for _ in 0..200 {
+            test.append(3);
+            test.settle().await;
+            if test.log.inner.state.borrow().syncing {
+                test.settle_rounds().await;
+            }
+            most = most.max(test.log.unflushed_bytes());
+            assert_eq!(test.log.recovery_point(), test.log.durable_end());
+        }
+        assert!((300..500).contains(&most), "{most}");
+        assert!(test.log.durable_end() > Offset(500));
+    });
+}
+
+impl TestLog {
+    async fn settle_rounds(&self) {
+        while self.log.inner.state.borrow().syncing {
+            thalweg_reactor::task::yield_now().await;
+        }
+    }
 }

@@ -1,0 +1,48 @@
+//! A partition's part in what is flushed in the background, and what is written down of it.
+
+use std::rc::Rc;
+
+use thalweg_control::LogProgress;
+use thalweg_reactor::time::Instant;
+use thalweg_storage::LogError;
+
+use super::Partition;
+
+impl Partition {
+    /// True when something has been written for long and is not on the disk.
+    pub(crate) fn is_flush_due(&self, now: Instant) -> bool {
+        self.log.is_flush_due(now)
+    }
+
+    /// Makes durable what is written.
+    pub(crate) async fn flush(self: Rc<Self>) {
+        match self.log.flush().await {
+            // A flush that fails has told the machine already.
+            Ok(_) | Err(LogError::Closed | LogError::Offline { .. }) => {}
+            Err(error) => tracing::warn!(partition = %self.log.name(), %error, "not flushed"),
+        }
+    }
+
+    /// Bytes written and not known to be on the disk.
+    pub(crate) fn unflushed_bytes(&self) -> u64 {
+        self.log.unflushed_bytes()
+    }
+
+    /// How far the log is, if the checkpoints say something else. They do until
+    /// [`Partition::on_recorded`].
+    pub(crate) fn news(&self) -> Option<LogProgress> {
+        if self.is_offline() {
+            return None;
+        }
+        let now = LogProgress {
+            recovery_point: self.log.recovery_point(),
+            high_watermark: self.replica.borrow().high_watermark(),
+        };
+        (self.recorded.get() != Some(now)).then_some(now)
+    }
+
+    /// The checkpoints say so.
+    pub(crate) fn on_recorded(&self, progress: LogProgress) {
+        self.recorded.set(Some(progress));
+    }
+}
