@@ -19,9 +19,9 @@ pub use admin::{
     TopicDescribeArgs, TopicListArgs,
 };
 pub use group::{
-    GroupArgs, GroupChoiceArgs, GroupCommand, GroupDeleteArgs, GroupDeleteOffsetsArgs,
-    GroupDescribeArgs, GroupListArgs, GroupResetArgs, GroupStateChoice, GroupTypeChoice,
-    ResetToArgs, TopicChoice,
+    BrokerHttpArgs, GroupArgs, GroupChoiceArgs, GroupCommand, GroupDeleteArgs,
+    GroupDeleteOffsetsArgs, GroupDescribeArgs, GroupListArgs, GroupResetArgs, GroupStateChoice,
+    GroupTypeChoice, ResetToArgs, TopicChoice,
 };
 pub use records::{
     AcksChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs, ResetChoice,

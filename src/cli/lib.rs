@@ -10,6 +10,7 @@
 
 pub mod args;
 mod base64;
+mod broker_http;
 mod completions;
 mod config;
 mod consume;

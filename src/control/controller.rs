@@ -195,7 +195,7 @@ impl Controller {
         };
         let damaged = controller.open_all().await?;
         controller.checkpoints.record_damaged(&damaged).await?;
-        controller.facts.set_counts(&controller.view.image);
+        controller.facts.set_cluster(&controller.view);
         Ok(controller)
     }
 
@@ -324,7 +324,7 @@ impl Controller {
             .append(&records, TimestampMs(time::unix_ms()))
             .await?;
         self.publish(image, &delta).await;
-        self.facts.set_counts(&self.view.image);
+        self.facts.set_cluster(&self.view);
         Ok(())
     }
 

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_metadata::Image;
 use thalweg_metrics::ProcessFacts;
 
 use crate::controller::Start;
+use crate::view::ClusterView;
 
 /// Written by the control plane, read by scrapes; never touched by a shard.
 #[derive(Debug, Default)]
@@ -32,9 +32,11 @@ impl Facts {
         facts.unclean_start = start == Start::AfterCrash;
     }
 
-    /// Topics and partitions of the image.
-    pub fn set_counts(&self, image: &Image) {
+    /// Which cluster this is, and the topics and partitions in it.
+    pub fn set_cluster(&self, view: &ClusterView) {
+        let image = &view.image;
         let mut facts = self.lock();
+        facts.cluster_id.clone_from(&view.cluster_id.0);
         facts.topics = image.topics().len() as u64;
         facts.partitions = image
             .topics()

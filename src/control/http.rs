@@ -1,4 +1,5 @@
-//! Metrics and health over HTTP: `/metrics`, `/healthz`, `/readyz`.
+//! Metrics and health over HTTP: `/metrics`, `/healthz`, `/readyz`; and what Kafka's protocol has no request
+//! for: `/groups/NAME/lag`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use serde::Serialize;
 use thalweg_metrics::{CONTENT_TYPE, CoreMetrics, Snapshot, render_prometheus};
 use thalweg_reactor::{mailbox, oneshot};
 
 use crate::facts::Facts;
+use crate::lag::{self, LagAnswer, LagLine, Positioned};
 use crate::readiness::Readiness;
 use crate::requests::ShardCommand;
 
@@ -51,6 +54,7 @@ pub async fn serve(listener: tokio::net::TcpListener, state: HttpState) -> io::R
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/groups/{group}/lag", get(group_lag))
         .with_state(Arc::new(state));
     axum::serve(listener, routes).await
 }
@@ -66,9 +70,14 @@ async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
     if state.control.send(reply).await.is_ok() {
         cores.extend(control.await);
     }
+    let lag = match state.readiness.is_ready() {
+        true => Some(lag::of_all(&state.shards, SCRAPE_WAIT_MAX).await),
+        false => None,
+    };
     let text = render_prometheus(&Snapshot {
         process: state.facts.get(),
         cores,
+        lag,
     });
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
@@ -92,6 +101,25 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     (status, format!("{}\n", state.readiness.word())).into_response()
+}
+
+/// How far one group is behind. A group that is not there has committed nothing.
+async fn group_lag(State(state): State<Arc<HttpState>>, Path(group): Path<String>) -> Response {
+    let of = Positioned::Group(group.clone());
+    let found = lag::look(&state.shards, of, SCRAPE_WAIT_MAX).await;
+    json(&LagAnswer {
+        group,
+        // So that a client can tell whether it asks the cluster that it means.
+        cluster_id: state.facts.get().cluster_id,
+        partitions: found.rows.into_iter().map(LagLine::from).collect(),
+    })
+}
+
+fn json<T: Serialize>(answer: &T) -> Response {
+    match serde_json::to_string(answer) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
 }
 
 async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {

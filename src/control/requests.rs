@@ -16,6 +16,7 @@ use thalweg_reactor::{mailbox, oneshot};
 use thalweg_storage::{Opening, PartitionName};
 use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition};
 
+use crate::lag::GroupQuestion;
 use crate::loggers::Loggers;
 use crate::view::ClusterView;
 
@@ -214,6 +215,8 @@ pub enum ShardCommand {
         /// Gets the copy.
         reply: oneshot::Sender<CoreMetrics>,
     },
+    /// Tell something about groups.
+    Groups(GroupQuestion),
     /// Stop intake, finish what is in flight, flush and close every log.
     Stop {
         /// Gets the state to write into the checkpoints.

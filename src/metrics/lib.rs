@@ -17,6 +17,7 @@
 
 mod api;
 mod counters;
+mod lag;
 mod per_core;
 mod prometheus;
 mod reasons;
@@ -25,6 +26,7 @@ mod topics;
 
 pub use crate::api::{ApiCounts, ApiTable};
 pub use crate::counters::{Counters, FieldValue, Kind};
+pub use crate::lag::{GroupLag, LagRow};
 pub use crate::per_core::{CoreMetrics, Engine, ProcessFacts, Snapshot};
 pub use crate::prometheus::{CONTENT_TYPE, render_prometheus};
 pub use crate::reasons::{CloseReason, RefuseReason};

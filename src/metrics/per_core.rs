@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use thalweg_types::limits::METRIC_LABELS_MAX;
 
-use crate::{ApiTable, CloseReason, Counters, RefuseReason, Stage, StageHistogram, TopicTable};
+use crate::{
+    ApiTable, CloseReason, Counters, GroupLag, RefuseReason, Stage, StageHistogram, TopicTable,
+};
 
 /// What drives the file operations of a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +137,8 @@ const CONTROL: u16 = u16::MAX;
 pub struct ProcessFacts {
     /// Version of the binary.
     pub version: String,
+    /// `cluster.id`; empty before it is known.
+    pub cluster_id: String,
     /// `node.id`.
     pub node_id: i32,
     /// Start of the process, in seconds since 1970-01-01 UTC.
@@ -156,6 +160,8 @@ pub struct Snapshot {
     pub process: ProcessFacts,
     /// One entry per core that answered; the control plane's own numbers may be among them.
     pub cores: Vec<CoreMetrics>,
+    /// How far groups are behind; `None` when nobody was asked.
+    pub lag: Option<GroupLag>,
 }
 
 impl Snapshot {

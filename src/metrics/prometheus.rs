@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::{CloseReason, CoreMetrics, Kind, RefuseReason, Snapshot, Stage, TopicCounts};
+use crate::{CloseReason, CoreMetrics, Kind, RefuseReason, Snapshot, Stage, TopicCounts, lag};
 
 /// `Content-Type` of [`render_prometheus`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -24,16 +24,19 @@ pub fn render_prometheus(snapshot: &Snapshot) -> String {
     connections(&mut page, &snapshot.cores);
     stages(&mut page, &snapshot.cores);
     topics(&mut page, snapshot);
+    if let Some(lag) = &snapshot.lag {
+        lag::render(&mut page, lag);
+    }
     page.text
 }
 
 /// The text so far. All samples of one metric must follow its head.
-struct Page {
+pub(crate) struct Page {
     text: String,
 }
 
 impl Page {
-    fn head(&mut self, metric: &str, kind: &str, help: &str) {
+    pub(crate) fn head(&mut self, metric: &str, kind: &str, help: &str) {
         self.text.push_str("# HELP ");
         self.text.push_str(metric);
         self.text.push(' ');
@@ -47,7 +50,12 @@ impl Page {
         let _ = writeln!(self.text, "\n# TYPE {metric} {kind}");
     }
 
-    fn sample(&mut self, metric: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(crate) fn sample(
+        &mut self,
+        metric: &str,
+        labels: &[(&str, &str)],
+        value: impl std::fmt::Display,
+    ) {
         self.text.push_str(metric);
         for (i, (name, label)) in labels.iter().enumerate() {
             self.text.push(if i == 0 { '{' } else { ',' });
@@ -290,7 +298,9 @@ mod tests {
     use std::time::Duration;
 
     use super::render_prometheus;
-    use crate::{CloseReason, CoreMetrics, Engine, ProcessFacts, Snapshot, Stage};
+    use crate::{
+        CloseReason, CoreMetrics, Engine, GroupLag, LagRow, ProcessFacts, Snapshot, Stage,
+    };
 
     type Labels = Vec<(String, String)>;
 
@@ -402,6 +412,7 @@ mod tests {
                 ..ProcessFacts::default()
             },
             cores,
+            ..Snapshot::default()
         }
     }
 
@@ -477,6 +488,39 @@ mod tests {
             labels(&[("topic", nasty)]),
         );
         assert_eq!(got[&key], 3.0);
+    }
+
+    #[test]
+    fn bi_36_lag_is_told_by_group_and_what_is_left_out_is_counted() {
+        let row = |group: &str, bytes| LagRow {
+            group: group.to_owned(),
+            topic: "t".to_owned(),
+            partition: 3,
+            committed_offset: 5,
+            records: 7,
+            bytes,
+            seconds: Some(1.5),
+            removal_seconds: None,
+        };
+        let lag = GroupLag {
+            rows: vec![row("g", Some(9)), row("evil\"\n", None)],
+            left_out: 4,
+        };
+        let got = parse(&render_prometheus(&Snapshot {
+            lag: Some(lag),
+            ..Snapshot::default()
+        }));
+        let of = |group| labels(&[("group", group), ("topic", "t"), ("partition", "3")]);
+        let value = |name: &str, l: Labels| got.get(&(name.to_owned(), l)).copied();
+        assert_eq!(
+            value("thalweg_group_lag_records", of("evil\"\n")),
+            Some(7.0)
+        );
+        assert_eq!(value("thalweg_group_lag_bytes", of("g")), Some(9.0));
+        assert_eq!(value("thalweg_group_lag_bytes", of("evil\"\n")), None);
+        assert_eq!(value("thalweg_group_lag_seconds", of("g")), Some(1.5));
+        assert_eq!(value("thalweg_group_removal_seconds", of("g")), None);
+        assert_eq!(value("thalweg_group_lag_left_out", Vec::new()), Some(4.0));
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
 use thalweg_group::{
-    Answer, Ask, Caller, Coordinator, Effect, Happened, Now, Record, Settings, Tally, Token,
-    WriteId,
+    Answer, Ask, Caller, Coordinator, Effect, Happened, Now, Position, Record, Settings, Tally,
+    Token, WriteId,
 };
 use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
@@ -103,6 +103,16 @@ impl Coordinators {
         }
     }
 
+    /// The coordinator of a partition.
+    pub(crate) fn home(&self, id: TopicPartition) -> Option<Rc<Home>> {
+        self.homes.borrow().get(&id).cloned()
+    }
+
+    /// All of them.
+    pub(crate) fn homes(&self) -> Vec<Rc<Home>> {
+        self.homes.borrow().values().cloned().collect()
+    }
+
     /// Says what there is in all of them.
     pub(crate) fn gauge(&self, counters: &mut Counters) {
         let (mut loading, mut sum) = (0, Tally::default());
@@ -183,6 +193,18 @@ impl Home {
             is_closed: Cell::new(false),
             began: time::now(),
         })
+    }
+
+    /// What a group has committed.
+    pub(crate) fn positions(&self, group: &str) -> Vec<Position> {
+        self.machine.borrow().positions(group)
+    }
+
+    /// Names the groups that have committed something. Returns how many offsets they have in sum.
+    pub(crate) fn name_groups(&self, name: impl FnMut(&Rc<str>)) -> usize {
+        let machine = self.machine.borrow();
+        machine.groups_with_offsets().for_each(name);
+        machine.tally().offsets
     }
 
     fn now(&self) -> Now {

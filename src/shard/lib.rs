@@ -36,6 +36,7 @@ mod coordinator;
 mod coordinator_load;
 mod flushing;
 mod groups;
+mod lag;
 mod lifecycle;
 mod pace;
 mod parking;

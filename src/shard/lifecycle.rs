@@ -203,6 +203,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
             ShardCommand::Scrape { reply } => {
                 let _ = reply.send(life.scrape());
             }
+            ShardCommand::Groups(question) => life.shard.answer_about_groups(question),
             ShardCommand::Stop { reply } => {
                 acceptor.abort();
                 let _ = reply.send(life.stop().await);

@@ -5,6 +5,7 @@
 
 mod admin;
 mod flushing;
+mod lag;
 mod retention;
 
 use std::cell::{Cell, RefCell};

@@ -85,7 +85,7 @@ async fn remove(shard: &Shard, hidden: Vec<Hidden>) {
 }
 
 /// Without `delete` in `cleanup.policy` only what lies below the log's start goes.
-fn limits_of(config: &TopicConfig) -> RetentionLimits {
+pub(crate) fn limits_of(config: &TopicConfig) -> RetentionLimits {
     let deletes = config.cleanup_policy().delete;
     RetentionLimits {
         age_ms: config.retention_ms().filter(|_| deletes),

@@ -61,6 +61,7 @@ mod time_index;
 mod timestamp;
 mod turn;
 mod txn_index;
+mod unread;
 
 #[cfg(test)]
 mod whole_log_tests;
@@ -88,3 +89,4 @@ pub use retention::{Reasons, RetentionLimits};
 pub use scan::BadBatch;
 pub use timestamp::TimestampHit;
 pub use txn_index::AbortedTxn;
+pub use unread::Unread;

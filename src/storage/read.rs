@@ -62,15 +62,15 @@ impl ReadPlan {
 }
 
 /// Where a read begins.
-struct Start {
-    segment: Rc<Segment>,
-    warm: Warm,
+pub(crate) struct Start {
+    pub(crate) segment: Rc<Segment>,
+    pub(crate) warm: Warm,
     /// Bytes of whole batches in the segment.
-    size: u64,
+    pub(crate) size: u64,
     /// Offset after the last of them.
     end: Offset,
     /// The batch that holds the offset, or the first one behind it.
-    first: BatchMark,
+    pub(crate) first: BatchMark,
 }
 
 impl Log {
@@ -147,7 +147,7 @@ impl Log {
     }
 
     /// The first batch whose last offset is at least `from`.
-    async fn locate(&self, from: Offset) -> Result<Option<Start>, ReadError> {
+    pub(crate) async fn locate(&self, from: Offset) -> Result<Option<Start>, ReadError> {
         let mut at = from;
         loop {
             let (segment, size, end, next, cache) = {

@@ -142,7 +142,7 @@ impl Log {
         }))
     }
 
-    async fn written(&self, segment: &Rc<Segment>) -> Result<Written, ReadError> {
+    pub(crate) async fn written(&self, segment: &Rc<Segment>) -> Result<Written, ReadError> {
         let largest = match self.max_of(segment).await {
             Ok(max) => max.map(|max| max.timestamp),
             // Damage must not keep a log from ever getting smaller: the file has an age too.

@@ -22,6 +22,20 @@ pub struct RetentionLimits {
     pub ahead_max_ms: i64,
 }
 
+impl RetentionLimits {
+    /// The last moment at which a segment is not too old; `None` when age does not count. A timestamp too
+    /// far ahead can not pin the log: the file says how old the segment is, as it does where no record has
+    /// a timestamp.
+    pub(crate) fn due_at(&self, now: TimestampMs, written: Written) -> Option<TimestampMs> {
+        let believed = now.0.saturating_add(self.ahead_max_ms);
+        let newest = written
+            .largest
+            .filter(|largest| (0..=believed).contains(&largest.0))
+            .unwrap_or(written.modified);
+        Some(TimestampMs(newest.0.saturating_add(self.age_ms?)))
+    }
+}
+
 /// Segments by the reason why they go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reasons {
@@ -134,19 +148,11 @@ impl Sweep {
         Verdict::Goes(reason)
     }
 
-    /// The answer where only the age can tell. A timestamp too far ahead can not pin the log: the file
-    /// says how old the segment is, as it does where no record has a timestamp.
+    /// The answer where only the age can tell.
     pub(crate) fn by_age(&mut self, segment: &Outline, written: Written) -> Verdict {
-        let Some(age_ms) = self.limits.age_ms else {
-            return Verdict::Stays;
-        };
-        let believed = self.now.0.saturating_add(self.limits.ahead_max_ms);
-        let newest = written
-            .largest
-            .filter(|largest| (0..=believed).contains(&largest.0))
-            .unwrap_or(written.modified);
-        if self.now.0.saturating_sub(newest.0) <= age_ms {
-            return Verdict::Stays;
+        match self.limits.due_at(self.now, written) {
+            Some(due) if self.now > due => {}
+            Some(_) | None => return Verdict::Stays,
         }
         self.bytes_left = self.bytes_left.saturating_sub(segment.bytes);
         Verdict::Goes(Reason::Age)

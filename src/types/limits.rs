@@ -199,6 +199,10 @@ pub const INDEX_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// `__other`.
 pub const METRIC_LABELS_MAX: usize = 1_000;
 
+/// Rows (a group and a partition) of one page of metrics that tell how far groups are behind. The groups
+/// that come first by name are told, each shard having its share; the rest is counted.
+pub const GROUP_LAG_ROWS_MAX: usize = 2_000;
+
 /// Groups of one partition of the offsets topic. When full, new groups are refused.
 pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
 

@@ -1,7 +1,10 @@
 //! `thalweg group`.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use serde_json::{Value, json};
 
+use crate::administering::delete_records;
 use crate::broker::{Broker, Options};
 use crate::groups::{commit_patiently, fetch_all, join, join_request, options, with_coordinators};
 use crate::tool::{Running, against, refused, thalweg, with_input};
@@ -313,4 +316,104 @@ fn bi_36_names_can_not_command_a_terminal() {
 fn without_a_broker_there_are_no_groups() {
     let nowhere = ["group", "list", "--bootstrap-server", "127.0.0.1:1"];
     assert_eq!(thalweg(&nowhere).status.code(), Some(3));
+}
+
+/// `thalweg group describe g` with what the broker tells over HTTP; one line per partition.
+fn lag_lines(broker: &Broker) -> Vec<Value> {
+    let http = broker.metrics_address().to_string();
+    let told = json_of(broker, &["group", "describe", "g", "--http", &http], 0);
+    told[0]["offsets"].as_array().expect("a list").clone()
+}
+
+#[test]
+fn lag_is_told_in_records_bytes_and_seconds_and_until_it_is_removed() {
+    let broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    let topic = client.create_topic("t", 2, &[("retention.ms", "7200000")]);
+    let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
+    let since = hour_ago
+        .duration_since(UNIX_EPOCH)
+        .expect("after 1970")
+        .as_millis();
+    let line = format!("{{\"value\": \"old\", \"timestamp\": {since}, \"partition\": 0}}\n");
+    for _ in 0..3 {
+        let sent = with_input(&broker, &["produce", "t", "--json"], line.as_bytes());
+        assert!(sent.status.success(), "{sent:?}");
+    }
+    commit_patiently(&mut client, "g", &[("t", 0, 1), ("t", 1, 0)]);
+    let lines = lag_lines(&broker);
+    let told = |at: usize, field: &str| lines[at][field].as_f64();
+    assert_eq!(
+        (told(1, "lag"), told(1, "lag_bytes"), told(1, "lag_seconds")),
+        (Some(0.0), Some(0.0), Some(0.0))
+    );
+    assert_eq!(told(1, "removal_seconds"), None, "nothing is left to lose");
+    let size = broker.partition("t", 0).join("00000000000000000000.log");
+    let size = std::fs::metadata(size).expect("a segment").len() as f64;
+    assert_eq!(
+        (told(0, "lag"), told(0, "lag_bytes")),
+        (Some(2.0), Some(size * 2.0 / 3.0))
+    );
+    let (age, left) = (told(0, "lag_seconds"), told(0, "removal_seconds"));
+    assert!(
+        age.is_some_and(|s| (3_600.0..3_660.0).contains(&s)),
+        "{age:?}"
+    );
+    assert!(
+        left.is_some_and(|s| (3_540.0..=3_600.0).contains(&s)),
+        "{left:?}"
+    );
+    for (name, value) in [("records", 2.0), ("bytes", size * 2.0 / 3.0)] {
+        let name = format!("thalweg_group_lag_{name}");
+        let having = ["group=\"g\"", "topic=\"t\"", "partition=\"0\""];
+        assert_eq!(broker.metric(&name, &having), value, "{name}");
+    }
+    // What is gone counts as lost, and what is read as read.
+    delete_records(&mut client, &topic, 2);
+    let lines = lag_lines(&broker);
+    assert_eq!(lines[0]["removal_seconds"].as_f64(), Some(0.0));
+    commit_patiently(&mut client, "g", &[("t", 0, 3)]);
+    assert_eq!(lag_lines(&broker)[0]["lag_seconds"].as_f64(), Some(0.0));
+    let told = against(
+        &broker,
+        &["group", "describe", "g", "--http", "127.0.0.1:1"],
+        3,
+    );
+    assert_eq!(told, "");
+}
+
+#[test]
+fn bi_36_lag_metrics_have_a_bound_and_count_what_is_left_out() {
+    let broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 3, &[]);
+    for group in 0..800 {
+        let name = format!("group-{group}");
+        commit_patiently(&mut client, &name, &[("t", 0, 0), ("t", 1, 0), ("t", 2, 0)]);
+    }
+    let (_, page) = broker.get("/metrics");
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("thalweg_group_lag_records{"))
+        .count();
+    let left_out = broker.metric("thalweg_group_lag_left_out", &[]);
+    assert!((1_000..=2_000).contains(&rows), "{rows}");
+    assert_eq!(rows as f64 + left_out, 2_400.0);
+    let again = broker.get("/metrics").1;
+    let names = |page: &str| -> Vec<String> {
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with("thalweg_group_lag_records{"));
+        rows.map(str::to_owned).collect()
+    };
+    assert_eq!(names(&page), names(&again), "always the same ones");
+    // Asked for by name, each is told.
+    for group in ["group-0", "group-799"] {
+        let (status, told) = broker.get(&format!("/groups/{group}/lag"));
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        assert_eq!(
+            (status, told["partitions"].as_array().map(Vec::len)),
+            (200, Some(3))
+        );
+    }
 }

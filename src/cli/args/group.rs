@@ -45,6 +45,14 @@ pub struct GroupChoiceArgs {
     pub all_groups: bool,
 }
 
+/// Where a broker tells what Kafka's protocol has no request for.
+#[derive(Args, Debug, Clone)]
+pub struct BrokerHttpArgs {
+    /// Address of the broker's metrics endpoint [default: port 9644 of the bootstrap server's host]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub http: Option<String>,
+}
+
 /// Flags of `thalweg group list`.
 #[derive(Args, Debug, Clone)]
 pub struct GroupListArgs {
@@ -124,6 +132,9 @@ pub struct GroupDescribeArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Where lag in bytes and seconds is to be had.
+    #[command(flatten)]
+    pub http: BrokerHttpArgs,
     /// Where the broker is.
     #[command(flatten)]
     pub broker: BrokerArgs,

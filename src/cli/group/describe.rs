@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thalweg_client::{
     Cluster, CommittedOffset, DescribedGroup, FoundOffset, GroupMember, OffsetSpec, Topic,
 };
 
 use super::{TopicPartition, chosen, refusal};
 use crate::args::GroupDescribeArgs;
+use crate::broker_http::{BrokerHttp, segment};
 use crate::ends::{known_offsets, told};
 use crate::exit::{Failure, connect};
 use crate::output::{self, Align, or_dash, printable};
@@ -66,6 +67,10 @@ struct OffsetLine {
     end_offset: Option<i64>,
     /// Records that are not read; null when one of the ends is not known.
     lag: Option<i64>,
+    /// The next three only a Thalweg broker tells.
+    lag_bytes: Option<u64>,
+    lag_seconds: Option<f64>,
+    removal_seconds: Option<f64>,
     member_id: Option<String>,
     client_id: Option<String>,
     host: Option<String>,
@@ -116,6 +121,7 @@ pub(super) fn run(args: &GroupDescribeArgs) -> Result<(), Failure> {
         known: BTreeMap::new(),
         failures: Vec::new(),
     };
+    let http = BrokerHttp::of(&args.http, &args.broker, cluster.cluster_id());
     let mut described = Vec::new();
     for name in &names {
         let group = cluster.describe_group(name);
@@ -123,7 +129,9 @@ pub(super) fn run(args: &GroupDescribeArgs) -> Result<(), Failure> {
         let offsets = match wants_offsets {
             true => {
                 let committed = cluster.committed_offsets(name)?;
-                Some(offset_lines(&mut cluster, &mut ends, &group, &committed)?)
+                let mut lines = offset_lines(&mut cluster, &mut ends, &group, &committed)?;
+                add_broker_lag(&mut lines, name, &http)?;
+                Some(lines)
             }
             false => None,
         };
@@ -140,6 +148,41 @@ pub(super) fn run(args: &GroupDescribeArgs) -> Result<(), Failure> {
         }
     }
     told(&ends.failures)
+}
+
+/// Lag as a broker tells it over HTTP.
+#[derive(Deserialize)]
+struct BrokerLag {
+    partitions: Vec<BrokerLagLine>,
+}
+
+#[derive(Deserialize)]
+struct BrokerLagLine {
+    topic: String,
+    partition: i32,
+    bytes: Option<u64>,
+    seconds: Option<f64>,
+    removal_seconds: Option<f64>,
+}
+
+/// Adds what only the broker knows. It looks a moment later: lag that has gone meanwhile is gone.
+fn add_broker_lag(lines: &mut [OffsetLine], group: &str, http: &BrokerHttp) -> Result<(), Failure> {
+    let path = format!("/groups/{}/lag", segment(group));
+    let Some(found) = http.find::<BrokerLag>(&path)? else {
+        return Ok(());
+    };
+    let found = found.partitions.into_iter();
+    let mut found: BTreeMap<TopicPartition, BrokerLagLine> = found
+        .map(|lag| ((lag.topic.clone(), lag.partition), lag))
+        .collect();
+    for line in lines {
+        if let Some(lag) = found.remove(&(line.topic.clone(), line.partition)) {
+            line.lag_bytes = lag.bytes;
+            line.lag_seconds = lag.seconds;
+            line.removal_seconds = lag.removal_seconds;
+        }
+    }
+    Ok(())
 }
 
 /// A line for each partition that is committed for or read.
@@ -168,6 +211,9 @@ fn offset_lines(
             start_offset,
             end_offset,
             lag: lag(committed_offset, end_offset),
+            lag_bytes: None,
+            lag_seconds: None,
+            removal_seconds: None,
             member_id: member.map(|m| m.member_id.clone()),
             client_id: member.map(|m| m.client_id.clone()),
             host: member.map(|m| m.host.clone()),
@@ -287,6 +333,9 @@ fn print_offsets(offsets: &[OffsetLine]) -> Result<(), Failure> {
         ("COMMITTED", Align::Right),
         ("END", Align::Right),
         ("LAG", Align::Right),
+        ("BYTES", Align::Right),
+        ("BEHIND", Align::Right),
+        ("REMOVED IN", Align::Right),
         ("CLIENT", Align::Left),
         ("HOST", Align::Left),
         ("MEMBER", Align::Left),
@@ -298,6 +347,9 @@ fn print_offsets(offsets: &[OffsetLine]) -> Result<(), Failure> {
             or_dash(o.committed_offset),
             or_dash(o.end_offset),
             or_dash(o.lag),
+            or_dash(o.lag_bytes),
+            or_dash(o.lag_seconds.map(span)),
+            or_dash(o.removal_seconds.map(span)),
             or_dash(o.client_id.as_ref()),
             or_dash(o.host.as_ref()),
             or_dash(o.member_id.as_ref()),
@@ -309,9 +361,25 @@ fn print_offsets(offsets: &[OffsetLine]) -> Result<(), Failure> {
     )?)
 }
 
+/// Seconds for people: in the largest unit of which there are two.
+fn span(seconds: f64) -> String {
+    let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "m")];
+    match units.iter().find(|(size, _)| seconds >= 2.0 * size) {
+        Some((size, unit)) => format!("{:.0}{unit}", (seconds / size).floor()),
+        None if seconds >= 10.0 => format!("{seconds:.0}s"),
+        None => format!("{seconds:.1}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::lag;
+    use super::{lag, span};
+
+    #[test]
+    fn spans_for_people() {
+        let told = [0.0, 0.25, 59.6, 119.0, 120.0, 7_200.0, 600_000.0].map(span);
+        assert_eq!(told, ["0.0s", "0.2s", "60s", "119s", "2m", "2h", "6d"]);
+    }
 
     #[test]
     fn lag_needs_both_ends_and_is_never_negative() {

@@ -12,6 +12,7 @@ mod retention;
 mod room;
 mod snapshots;
 mod timestamps;
+mod unread;
 
 use std::cell::RefCell;
 use std::future::Future;

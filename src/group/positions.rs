@@ -1,0 +1,48 @@
+//! How far groups have come, for whoever compares it with the ends of logs.
+
+use std::rc::Rc;
+
+use thalweg_types::TopicId;
+
+use crate::coordinator::Coordinator;
+
+/// What a group has committed for one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Name of the topic.
+    pub topic: Rc<str>,
+    /// Which topic of that name; zero when the record does not say.
+    pub topic_id: TopicId,
+    /// Index in the topic.
+    pub partition: i32,
+    /// Offset of the next record to read.
+    pub offset: i64,
+}
+
+impl Coordinator {
+    /// Names of the groups that have committed something, in no order.
+    pub fn groups_with_offsets(&self) -> impl Iterator<Item = &Rc<str>> {
+        let groups = self.groups.values();
+        groups
+            .filter(|group| !group.offsets.is_empty())
+            .map(|group| &group.id)
+    }
+
+    /// What a group has committed, by topic and partition; nothing while it is loaded.
+    #[must_use]
+    pub fn positions(&self, group: &str) -> Vec<Position> {
+        let Some(group) = self.groups.get(group).filter(|_| !self.is_loading()) else {
+            return Vec::new();
+        };
+        let mut positions = Vec::with_capacity(group.offsets.len());
+        for (topic, partitions) in group.offsets.sorted() {
+            positions.extend(partitions.iter().map(|(partition, committed)| Position {
+                topic: Rc::clone(topic),
+                topic_id: committed.topic_id,
+                partition: *partition,
+                offset: committed.offset,
+            }));
+        }
+        positions
+    }
+}

@@ -1,0 +1,118 @@
+//! This shard's part in saying how far groups are behind: what its groups have committed, and how far
+//! that is from the ends of its partitions. Asked by scrapes; worked on in slices.
+
+use std::rc::Rc;
+
+use thalweg_control::{Behind, GroupPosition, GroupQuestion, Positioned, Positions};
+use thalweg_group::Position;
+use thalweg_reactor::task;
+use thalweg_types::limits::TURN_ELEMENTS_MAX;
+use thalweg_types::{PartitionIndex, TopicPartition};
+
+use crate::retention::limits_of;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Answers by and by, beside whatever else the control plane wants.
+    pub(crate) fn answer_about_groups(self: &Rc<Shard>, question: GroupQuestion) {
+        let shard = Rc::clone(self);
+        task::spawn(async move {
+            // Whoever asked may have gone.
+            match question {
+                GroupQuestion::Positions { of, reply } => {
+                    let _ = reply.send(shard.positions(of).await);
+                }
+                GroupQuestion::Behind { asks, reply } => {
+                    let _ = reply.send(shard.behind(asks).await);
+                }
+            }
+        });
+    }
+
+    /// What groups here have committed.
+    async fn positions(&self, of: Positioned) -> Positions {
+        match of {
+            Positioned::Group(group) => {
+                let home = self
+                    .home_of(&group)
+                    .and_then(|id| self.coordinators.home(id));
+                let found = home.map_or_else(Vec::new, |home| home.positions(&group));
+                Positions {
+                    rows: self.routed(&group, found),
+                    left_out: 0,
+                }
+            }
+            Positioned::All { rows_max } => self.all_positions(rows_max).await,
+        }
+    }
+
+    /// In the order of names, so that each time the same ones are left out.
+    async fn all_positions(&self, rows_max: usize) -> Positions {
+        let homes = self.coordinators.homes();
+        let mut names: Vec<(Rc<str>, usize)> = Vec::new();
+        let mut offsets = 0;
+        for (at, home) in homes.iter().enumerate() {
+            offsets += home.name_groups(|name| names.push((Rc::clone(name), at)));
+            task::yield_now().await;
+        }
+        names.sort_unstable();
+        let mut rows = Vec::new();
+        let mut since_turn = 0;
+        for (name, at) in names {
+            let mut found = self.routed(&name, homes[at].positions(&name));
+            since_turn += found.len();
+            found.truncate(rows_max - rows.len());
+            rows.append(&mut found);
+            if rows.len() == rows_max {
+                break;
+            }
+            if since_turn >= TURN_ELEMENTS_MAX {
+                since_turn = 0;
+                task::yield_now().await;
+            }
+        }
+        Positions {
+            left_out: (offsets as u64).saturating_sub(rows.len() as u64),
+            rows,
+        }
+    }
+
+    /// With the partitions that the names stand for now, and their owners. Offsets of a topic that is
+    /// gone are about to end.
+    fn routed(&self, group: &str, positions: Vec<Position>) -> Vec<GroupPosition> {
+        let view = self.view();
+        let routed = positions.into_iter().filter_map(|position| {
+            let topic = view.image.topic(&position.topic)?.id;
+            let id = TopicPartition {
+                topic,
+                partition: PartitionIndex(position.partition),
+            };
+            Some(GroupPosition {
+                group: group.to_owned(),
+                topic: position.topic.as_ref().to_owned(),
+                id,
+                offset: position.offset,
+                owner: usize::from(view.owner(id)?.0),
+            })
+        });
+        routed.collect()
+    }
+
+    /// How far offsets are behind, of partitions here; `None` for another's.
+    async fn behind(&self, asks: Vec<(TopicPartition, i64)>) -> Vec<Option<Behind>> {
+        let mut answers = Vec::with_capacity(asks.len());
+        for (at, (id, offset)) in asks.into_iter().enumerate() {
+            let config = self.topic_config(id.topic);
+            answers.push(match (self.partition(id), config) {
+                (Some(partition), Some(config)) => {
+                    Some(partition.behind(offset, limits_of(&config)).await)
+                }
+                (None, _) | (_, None) => None,
+            });
+            if (at + 1) % TURN_ELEMENTS_MAX == 0 {
+                task::yield_now().await;
+            }
+        }
+        answers
+    }
+}
