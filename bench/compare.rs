@@ -18,7 +18,7 @@ use crate::floor::EngineChoice;
 use crate::load::{self, LoadOptions, Part};
 use crate::process::{BrokerOptions, Server};
 use crate::report::{RunReport, Spread};
-use crate::stage::{self, settle};
+use crate::stage::{self, SETTLE_MAX, settle};
 use crate::workload::{Consume, Produce, Reader, Workload};
 
 const TOPIC: &str = "bench";
@@ -302,7 +302,7 @@ impl Compare {
                     run.with_context(|| format!("{} on {}", workload.name, contender.name()))?;
                 self.progress(&run);
                 runs[which].push(run);
-                settle();
+                settle(SETTLE_MAX);
             }
         }
         self.conclude(workload, metrics, &contenders, runs);

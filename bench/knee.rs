@@ -10,6 +10,7 @@ use crate::environment::Environment;
 use crate::overrides::Overrides;
 use crate::report::RunReport;
 use crate::rounds::{WorkloadReport, one_round, write_json};
+use crate::stage;
 use crate::target::{Target, TargetArgs, TargetReport};
 use crate::workload::{Rate, Workload, WorkloadFile};
 
@@ -151,6 +152,7 @@ pub fn run(options: &KneeOptions) -> Result<()> {
     {
         set_rate(&mut workload, Some(Rate::RequestsPerSecond(rate)))?;
         let run = one_round(&workload, &target, options.threads)?.report;
+        stage::settle(stage::SETTLE_MAX);
         let is_held = is_held(&run);
         let verdict = if is_held { "held" } else { "missed" };
         eprintln!("{rate:>10.0} requests/s {verdict:<6} {}", run.line());
@@ -180,6 +182,7 @@ fn beginning(workload: &Workload, target: &Target, threads: usize) -> Result<f64
     let mut closed = workload.clone();
     set_rate(&mut closed, None)?;
     let run = one_round(&closed, target, threads)?.report;
+    stage::settle(stage::SETTLE_MAX);
     eprintln!("closed loop: {}", run.line());
     let part = run.parts.first().context("nothing was sent")?;
     Ok((part.requests_per_second / STEP).max(RATE_MIN))

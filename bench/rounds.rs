@@ -41,6 +41,9 @@ pub struct RunOptions {
     /// Load threads per part (producers, consumers)
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
+    /// Seconds to wait at most after each round until little is dirty
+    #[arg(long, value_name = "SECONDS", default_value = "15")]
+    pub settle: f64,
     /// Leave out the readers of the backlog, for comparison
     #[arg(long)]
     pub without_cold: bool,
@@ -133,6 +136,7 @@ pub fn run(options: &RunOptions) -> Result<()> {
     if let Some(cold) = &workload.cold {
         backlog::ready(cold, &target.address().to_string())?;
     }
+    let settle_max = Duration::try_from_secs_f64(options.settle).context("--settle")?;
     let mut rounds = Vec::new();
     for _ in 0..workload.measure.rounds {
         if let Some(dir) = &options.evict {
@@ -141,6 +145,7 @@ pub fn run(options: &RunOptions) -> Result<()> {
         let round = one_round(&workload, &target, options.threads)?;
         eprintln!("{}", round.report.line());
         rounds.push(round);
+        stage::settle(settle_max);
     }
     let merged = merged(&rounds)?;
     for (name, histogram) in &merged {
@@ -178,7 +183,7 @@ pub fn write_json(path: &Path, result: &impl Serialize) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// One round on a topic of its own, which is deleted afterwards; returns when the disk is quiet again.
+/// One round on a topic of its own, which is deleted afterwards.
 ///
 /// # Errors
 /// When a request fails.
@@ -191,7 +196,6 @@ pub fn one_round(workload: &Workload, target: &Target, threads: usize) -> Result
     let deleted = cluster.delete_topic(TOPIC);
     let round = outcome?;
     deleted?;
-    stage::settle();
     Ok(round)
 }
 

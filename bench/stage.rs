@@ -14,7 +14,8 @@ use crate::workload::{Consume, Produce, ReadFrom, Workload};
 
 /// Dirty pages below this let the next round begin.
 const DIRTY_KIB_MAX: u64 = 64 * 1024;
-const SETTLE_MAX: Duration = Duration::from_secs(15);
+/// How long to wait for that where nothing else is said.
+pub const SETTLE_MAX: Duration = Duration::from_secs(15);
 
 /// Creates a topic with these properties, and returns when all its partitions have leaders that lead.
 ///
@@ -146,10 +147,10 @@ pub fn parts(workload: &Workload, topic: &str, address: &str) -> Result<Vec<Part
     Ok(parts)
 }
 
-/// Waits until what the last run left dirty is written or gone, so that it does not weigh on the next.
-pub fn settle() {
+/// Waits until what the last run left dirty is written or gone, so that it does not weigh on the next; so long at most.
+pub fn settle(at_most: Duration) {
     let begin = Instant::now();
-    while begin.elapsed() < SETTLE_MAX {
+    while begin.elapsed() < at_most {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let dirty: u64 = text
             .lines()

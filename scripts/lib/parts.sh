@@ -22,6 +22,15 @@ unit_tests() {
   local targets
   mapfile -t targets < <(room_tests)
   cargo_tests --workspace --lib --bins --test tidy "${targets[@]}"
+  bench_scripts
+}
+
+# What of bench/compare needs no broker.
+bench_scripts() {
+  say "bench/compare"
+  need_commands python3=python3
+  (cd bench && PYTHONDONTWRITEBYTECODE=1 python3 -m unittest side_by_side.tests) 2>&1 | tee "$part_log" || count_failure
+  count_lines 's/^Ran ([0-9]+) tests? in .*/\1 0 0/p'
 }
 
 # Prints --test NAME for every integration test of a room, bench or fuzz.

@@ -1,0 +1,124 @@
+"""Tests of what needs no broker: `python3 -m unittest side_by_side.tests` in bench/."""
+
+import tempfile
+import unittest
+import xml.dom.minidom
+from pathlib import Path
+
+from . import machine, plan, plots, ratios, report
+from .load import consumer_figures, producer_figures, sample_of
+from .state import State
+
+PRODUCER = """1000 records sent, 200.0 records/sec (0.19 MB/sec), 1.0 ms avg latency, 9.0 ms max latency.
+50000 records sent, 25000.0 records/sec (23.84 MB/sec), 4.10 ms avg latency, 250.00 ms max latency, 2 ms 50th, 15 ms 95th, 20 ms 99th, 31 ms 99.9th.
+"""
+CONSUMER = "2026-01-01 00:00:00:000, 2026-01-01 00:00:01:000, 47.6837, 47.6837, 50000, 50000.0, 500, 500, 95.3674, 100000.0\n"
+STRACE = """% time     seconds  usecs/call     calls    errors syscall
+------ ----------- ----------- --------- --------- ----------------
+ 90.00    0.100000          10      1000           fdatasync
+ 10.00    0.010000          10        20         1 fsync
+------ ----------- ----------- --------- --------- ----------------
+100.00    0.110000                  1020           total
+"""
+
+
+def rounds(figure, *values):
+    return [{figure: value} for value in values]
+
+
+def bulk(kafka, thalweg, inline, ring):
+    samples = {"kafka": kafka, "thalweg": thalweg, "floor-inline": inline, "floor-ring": ring}
+    return {"bulk-produce": {"samples": {name: rounds("produce.mb_s", *values) for name, values in samples.items()}}}
+
+
+def durable(syncs):
+    checked = {"kafka": {"syncs": 900, "acknowledged": 5000}, "thalweg": {"syncs": syncs, "acknowledged": 50_000}}
+    samples = {"kafka": rounds("produce.requests_s", 500, 500), "thalweg": rounds("produce.requests_s", 2000, 1500)}
+    return {"durable-acks": {"samples": samples, "checked": checked}}
+
+
+class Reading(unittest.TestCase):
+    def test_kafkas_tools(self):
+        produced = producer_figures(PRODUCER)
+        self.assertAlmostEqual(produced["producer_tool.mb_s"], 25.0, 2)
+        self.assertEqual((produced["producer_tool.p50_us"], produced["producer_tool.p999_us"]), (2000, 31000))
+        self.assertAlmostEqual(consumer_figures(CONSUMER)["consumer_tool.mb_s"], 100.0, 2)
+
+    def test_strace(self):
+        self.assertEqual(machine.calls_in(STRACE), 1020)
+
+    def test_rounds_of_the_generator(self):
+        latency = {"p50": 1, "p90": 2, "p99": 3, "p999": None, "max": 4}
+        part = {"name": "produce", "mb_per_second": 5.0, "requests_per_second": 6.0, "latency_us": latency}
+        sample = sample_of({"broker_cpu_s_per_gb": 1.0, "broker_cpu_us_per_request": 2.0, "broker_cpus": 0.5,
+                            "machine_cpus": 1.5, "seconds": 8.0, "parts": [part]})
+        self.assertEqual((sample["produce.mb_s"], sample["produce.p999_us"], sample["cpu_s_per_gb"]), (5.0, None, 1.0))
+
+
+class Ratios(unittest.TestCase):
+    def test_pairs_medians_and_spread(self):
+        found, absent = ratios.of(bulk([100, 200, 100], [400, 400, 300], [100, 100, 100], [500, 500, 500]))
+        self.assertEqual(found["produce_mb_s_vs_kafka"], 3)
+        self.assertEqual(found["produce_mb_s_vs_kafka_spread"], [2, 4])
+        # The faster engine is the floor.
+        self.assertEqual(found["produce_vs_floor_rounds"], [0.8, 0.8, 0.6])
+        self.assertEqual(ratios.verdict("produce_vs_floor", found["produce_vs_floor"]), "missed")
+        self.assertIn("not run", absent["one_record_req_s_vs_kafka"])
+        self.assertEqual(set(ratios.FORMULAS), set(ratios.TARGETS))
+
+    def test_unequal_promises_are_not_compared(self):
+        found, _ = ratios.of(durable(syncs=5000))
+        self.assertEqual(found["durable_acks_vs_kafka"], 3.5)
+        found, absent = ratios.of(durable(syncs=3))
+        self.assertNotIn("durable_acks_vs_kafka", found)
+        self.assertIn("thalweg does not keep the promise", absent["durable_acks_vs_kafka"])
+
+    def test_a_round_without_a_figure_makes_no_ratio(self):
+        results = {"half-knee": {"samples": {"kafka": rounds("produce.p999_us", 9), "thalweg": rounds("produce.p999_us", None)}}}
+        self.assertIn("10,000 samples", ratios.of(results)[1]["produce_p999_at_half_knee_vs_kafka"])
+
+
+class Going(unittest.TestCase):
+    def test_state_goes_on_and_refuses_other_settings(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "state.json"
+            State(file, {"rounds": 3}).keep("one-record", {"samples": {}})
+            self.assertTrue(State(file, {"rounds": 3}).has("one-record"))
+            with self.assertRaisesRegex(SystemExit, "rounds.*--fresh"):
+                State(file, {"rounds": 5})
+
+    def test_steps(self):
+        self.assertEqual([step.name for step in plan.chosen(False, ["half-knee"])], ["knee", "half-knee"])
+        self.assertLess(len(plan.chosen(True, [])), 10)
+        known = {file.stem for file in (Path(__file__).parent.parent / "workloads").glob("*.toml")}
+        self.assertEqual({step.workload for step in plan.STEPS} - known, {""})
+        with self.assertRaisesRegex(SystemExit, "no workload fast"):
+            plan.chosen(True, ["fast"])
+
+
+class Writing(unittest.TestCase):
+    def test_report_and_plots(self):
+        results = bulk([100, 90], [3000, 400], [1, 2], [500, 500])
+        steps = [{"rate": 9, "is_held": True, "mb_s": 5.0, "p50": 100, "p99": 20_000, "p999": None}]
+        results["knee"] = {"knees": {"kafka": {"requests_s": 9, "mb_s": 5.0, "is_resolved": True, "steps": steps}}}
+        results["one-record"] = {"failed": "the broker ended"}
+        found, absent = ratios.of(results)
+        whole = {"command": "bench/compare", "machine": {"commit": "c", "kernel": "k", "cpu": "x", "cpus": 2, "memory_mib": 1},
+                 "settings": {"rounds": 2, "seconds": 8.0, "warm_up": 1.0, "broker_cpu": 0, "load_cpu": 1},
+                 "brokers": {}, "jvm_choices": {}, "ratios": found, "absent": absent, "left_out": ["noida-db: x"]}
+        with tempfile.TemporaryDirectory() as folder:
+            report.write(folder, whole, results)
+            text = (Path(folder) / "report.md").read_text()
+            for expected in ("produce_mb_s_vs_kafka", "absent: ", "Failed: the broker ended", "noida-db: x", "latency.svg"):
+                self.assertIn(expected, text)
+            for picture in Path(folder).glob("*.svg"):
+                xml.dom.minidom.parse(str(picture))
+
+    def test_axes(self):
+        self.assertEqual([plots.nice(x) for x in (0.07, 1, 3, 700)], [0.1, 1, 5, 1000])
+        self.assertEqual(plots.ticks(1, 100, True), [1.0, 10.0, 100.0])
+        self.assertIn("nothing was measured", plots.bars("t", "u", {}))
+
+
+if __name__ == "__main__":
+    unittest.main()
