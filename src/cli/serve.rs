@@ -1,6 +1,7 @@
 //! `thalweg serve`: starts the broker and waits until it is told to stop.
 
 mod assemble;
+mod cleaners;
 mod directory;
 mod endpoints;
 mod layout;

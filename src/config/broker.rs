@@ -163,16 +163,23 @@ impl BrokerConfig {
         self.effective.get(key)
     }
 
-    fn long(&self, key: &'static str) -> i64 {
+    pub(crate) fn long(&self, key: &'static str) -> i64 {
         match self.value(key) {
             Some(Value::Int(number)) => *number,
             other => unreachable_kind(key, other),
         }
     }
 
-    fn flag(&self, key: &'static str) -> bool {
+    pub(crate) fn flag(&self, key: &'static str) -> bool {
         match self.value(key) {
             Some(Value::Bool(flag)) => *flag,
+            other => unreachable_kind(key, other),
+        }
+    }
+
+    pub(crate) fn double(&self, key: &'static str) -> f64 {
+        match self.value(key) {
+            Some(Value::Double(number)) => *number,
             other => unreachable_kind(key, other),
         }
     }
@@ -543,8 +550,7 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_warned_of() {
-        let loaded =
-            load(&["num.io.threads=4", "log.cleaner.delete.retention.ms=5"]).expect("valid");
+        let loaded = load(&["num.io.threads=4", "log.preallocate=true"]).expect("valid");
         let keys: Vec<_> = loaded
             .warnings
             .iter()
@@ -553,7 +559,7 @@ mod tests {
                 other => panic!("{other}"),
             })
             .collect();
-        assert_eq!(keys, ["num.io.threads", "log.cleaner.delete.retention.ms"]);
+        assert_eq!(keys, ["num.io.threads", "log.preallocate"]);
     }
 
     #[test]

@@ -179,35 +179,84 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "log.cleaner.backoff.ms",
+        NATURAL_LONG,
+        "15000",
+        "How long compaction waits before it looks again when it found nothing to do.",
+    )
+    .active(),
+    Property::broker(
+        "log.cleaner.dedupe.buffer.size",
+        POSITIVE_LONG,
+        "134217728",
+        "Most memory for keys of all rounds of compaction together, in bytes: 24 per key. With more \
+         keys than that a log is compacted in several rounds.",
+    )
+    .active(),
+    Property::broker(
         "log.cleaner.delete.retention.ms",
         NATURAL_LONG,
         "86400000",
         "Default of the topic property `delete.retention.ms`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.cleaner.enable",
         Kind::Bool,
         "true",
         "Whether compaction runs at all.",
-    ),
+    )
+    .active(),
+    Property::broker(
+        "log.cleaner.io.buffer.load.factor",
+        Kind::Double(0.0, 1.0),
+        "0.9",
+        "How full the memory for keys gets.",
+    )
+    .active(),
+    Property::broker(
+        "log.cleaner.io.buffer.size",
+        POSITIVE_INT,
+        "524288",
+        "Bytes of buffers for reading and writing, of all cleaners together.",
+    )
+    .active(),
+    Property::broker(
+        "log.cleaner.io.max.bytes.per.second",
+        Kind::Double(1.0, f64::MAX),
+        "1.7976931348623157e308",
+        "Most bytes that compaction reads and writes per second, all cleaners together.",
+    )
+    .active(),
     Property::broker(
         "log.cleaner.max.compaction.lag.ms",
         POSITIVE_LONG,
         "9223372036854775807",
         "Default of the topic property `max.compaction.lag.ms`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.cleaner.min.cleanable.ratio",
         Kind::Double(0.0, 1.0),
         "0.5",
         "Default of the topic property `min.cleanable.dirty.ratio`.",
-    ),
+    )
+    .active(),
     Property::broker(
         "log.cleaner.min.compaction.lag.ms",
         NATURAL_LONG,
         "0",
         "Default of the topic property `min.compaction.lag.ms`.",
-    ),
+    )
+    .active(),
+    Property::broker(
+        "log.cleaner.threads",
+        POSITIVE_INT,
+        "1",
+        "Cleaners: logs that are compacted at once, at most one per shard. They run at the lowest \
+         priority.",
+    )
+    .active(),
     Property::broker(
         "log.cleanup.policy",
         Kind::List(Items::OneOf(&["compact", "delete"])),

@@ -369,20 +369,6 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
         prefixes: &[],
     },
     KafkaKeys {
-        title: "Compaction",
-        status: Status::NotYet,
-        why: "Compaction does not exist in this version.",
-        names: &[
-            "log.cleaner.backoff.ms",
-            "log.cleaner.dedupe.buffer.size",
-            "log.cleaner.io.buffer.load.factor",
-            "log.cleaner.io.buffer.size",
-            "log.cleaner.io.max.bytes.per.second",
-            "log.cleaner.threads",
-        ],
-        prefixes: &[],
-    },
-    KafkaKeys {
         title: "Limits",
         status: Status::NotYet,
         why: "This limit is not settable in this version.",

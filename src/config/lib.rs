@@ -17,6 +17,7 @@
 
 mod broker;
 mod broker_properties;
+mod cleaner;
 mod conflicts;
 mod describe;
 pub mod docs;

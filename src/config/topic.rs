@@ -97,6 +97,10 @@ struct Hot {
     retention_ms: Option<i64>,
     retention_bytes: Option<i64>,
     cleanup_policy: CleanupPolicy,
+    min_cleanable_dirty_ratio: f64,
+    min_compaction_lag_ms: i64,
+    max_compaction_lag_ms: i64,
+    delete_retention_ms: i64,
     file_delete_delay_ms: u64,
     compression: Compression,
 }
@@ -275,6 +279,30 @@ impl TopicConfig {
         self.hot.retention_bytes
     }
 
+    /// `min.cleanable.dirty.ratio`, 0 to 1.
+    #[must_use]
+    pub fn min_cleanable_dirty_ratio(&self) -> f64 {
+        self.hot.min_cleanable_dirty_ratio
+    }
+
+    /// `min.compaction.lag.ms`.
+    #[must_use]
+    pub fn min_compaction_lag_ms(&self) -> i64 {
+        self.hot.min_compaction_lag_ms
+    }
+
+    /// `max.compaction.lag.ms`; `i64::MAX` means no bound.
+    #[must_use]
+    pub fn max_compaction_lag_ms(&self) -> i64 {
+        self.hot.max_compaction_lag_ms
+    }
+
+    /// `delete.retention.ms`.
+    #[must_use]
+    pub fn delete_retention_ms(&self) -> i64 {
+        self.hot.delete_retention_ms
+    }
+
     /// `cleanup.policy`.
     #[must_use]
     pub fn cleanup_policy(&self) -> CleanupPolicy {
@@ -328,6 +356,10 @@ impl Hot {
                 compact: policy("compact"),
                 delete: policy("delete"),
             },
+            min_cleanable_dirty_ratio: double(values, "min.cleanable.dirty.ratio"),
+            min_compaction_lag_ms: long(values, "min.compaction.lag.ms"),
+            max_compaction_lag_ms: long(values, "max.compaction.lag.ms"),
+            delete_retention_ms: long(values, "delete.retention.ms"),
             file_delete_delay_ms: long(values, "file.delete.delay.ms").unsigned_abs(),
             compression: compression(values),
         }
@@ -399,6 +431,13 @@ type Values = BTreeMap<&'static str, (Value, ConfigSource)>;
 fn long(values: &Values, key: &str) -> i64 {
     match values.get(key) {
         Some((Value::Int(number), _)) => *number,
+        other => unreachable_kind(key, other),
+    }
+}
+
+fn double(values: &Values, key: &str) -> f64 {
+    match values.get(key) {
+        Some((Value::Double(number), _)) => *number,
         other => unreachable_kind(key, other),
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "delete",
         from!["log.cleanup.policy"],
         "What happens to old data: `delete` drops whole segments by age and size, `compact` keeps \
-         the last value of each key (not yet: it keeps everything). Empty keeps everything.",
+         the last value of each key. Empty keeps everything.",
     )
     .active(),
     Property::topic(
@@ -63,7 +63,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "86400000",
         from!["log.cleaner.delete.retention.ms"],
         "How long compaction keeps a tombstone, so that a reader who started earlier sees it.",
-    ),
+    )
+    .active(),
     Property::topic(
         "file.delete.delay.ms",
         Kind::Long(Bounds::at_least(0)),
@@ -145,7 +146,8 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "9223372036854775807",
         from!["log.cleaner.max.compaction.lag.ms"],
         "Age at which a record must have become eligible for compaction.",
-    ),
+    )
+    .active(),
     Property::topic(
         "max.message.bytes",
         Kind::Int(Bounds::at_least(0)),
@@ -187,14 +189,16 @@ pub(crate) const TOPIC_PROPERTIES: &[Property] = &[
         "0.5",
         from!["log.cleaner.min.cleanable.ratio"],
         "Share of a log that must be uncompacted before compaction begins.",
-    ),
+    )
+    .active(),
     Property::topic(
         "min.compaction.lag.ms",
         Kind::Long(Bounds::at_least(0)),
         "0",
         from!["log.cleaner.min.compaction.lag.ms"],
         "Age below which compaction leaves a record alone.",
-    ),
+    )
+    .active(),
     Property::topic(
         "min.insync.replicas",
         Kind::Int(Bounds::at_least(1)),

@@ -19,6 +19,7 @@ pub struct Checkpoints {
     recovery_points: PartitionOffsets,
     log_starts: PartitionOffsets,
     high_watermarks: PartitionOffsets,
+    cleaned_to: PartitionOffsets,
     found_damaged: PartitionOffsets,
 }
 
@@ -30,6 +31,7 @@ impl Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
             log_starts: dir.loaded(Checkpoint::LogStart).clone(),
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
+            cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
             found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
             dir,
         }
@@ -51,6 +53,7 @@ impl Checkpoints {
             &mut self.recovery_points,
             &mut self.log_starts,
             &mut self.high_watermarks,
+            &mut self.cleaned_to,
         ] {
             let before = map.len();
             map.retain(|name, _| keep(name));
@@ -148,6 +151,21 @@ impl Checkpoints {
         Ok(())
     }
 
+    /// Makes durable how far these logs are compacted. An entry may fall back: where its log lost what
+    /// lay below, compaction starts over.
+    ///
+    /// # Errors
+    /// See [`LogError`]; the next start may then compact again what is compacted already.
+    pub async fn record_cleaned(
+        &mut self,
+        cleaned: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        self.cleaned_to.extend(cleaned);
+        self.dir
+            .write_checkpoint(Checkpoint::Cleaner, &self.cleaned_to)
+            .await
+    }
+
     /// Writes the checkpoints, then the clean marker if every log deserves it.
     ///
     /// # Errors
@@ -181,6 +199,7 @@ impl Checkpoints {
             (Checkpoint::RecoveryPoint, &self.recovery_points),
             (Checkpoint::LogStart, &self.log_starts),
             (Checkpoint::HighWatermark, &self.high_watermarks),
+            (Checkpoint::Cleaner, &self.cleaned_to),
         ] {
             self.dir.write_checkpoint(checkpoint, offsets).await?;
         }

@@ -104,6 +104,13 @@ pub enum AdminRequest {
         /// Told when it is durable.
         reply: oneshot::Sender<Result<(), ErrorCode>>,
     },
+    /// Logs were compacted: write it down.
+    Cleaned {
+        /// Up to where.
+        cleaned: Vec<(TopicPartition, Offset)>,
+        /// Told when it is durable.
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    },
 }
 
 /// How far a log is, for the checkpoints.
@@ -348,6 +355,15 @@ impl ControlHandle {
         progress: Vec<(TopicPartition, LogProgress)>,
     ) -> Option<Result<(), ErrorCode>> {
         self.administer(|reply| AdminRequest::Progress { progress, reply })
+            .await
+    }
+
+    /// Makes durable how far logs are compacted. `None` means that the broker is stopping.
+    pub async fn record_cleaned(
+        &self,
+        cleaned: Vec<(TopicPartition, Offset)>,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.administer(|reply| AdminRequest::Cleaned { cleaned, reply })
             .await
     }
 

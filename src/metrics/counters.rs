@@ -111,6 +111,13 @@ counters! {
     Counter ack_flushes = "thalweg_log_ack_flushes_total", "Rounds of flushes that acknowledgements waited for (flush.messages=1).";
     Counter flushed_bytes = "thalweg_log_flushed_bytes_total", "Bytes of logs made durable by fdatasync.";
     Gauge unflushed_bytes = "thalweg_log_unflushed_bytes", "Bytes of logs that are written and not known to be on the disk.";
+    Counter compactions = "thalweg_compactions_total", "Rounds of compaction that were finished.";
+    Counter compaction_failures = "thalweg_compaction_failures_total", "Rounds of compaction that failed and are tried again later.";
+    Counter compaction_read_bytes = "thalweg_compaction_read_bytes_total", "Bytes of batches of segments that compaction has written anew.";
+    Counter compaction_kept_bytes = "thalweg_compaction_kept_bytes_total", "Bytes of batches that compaction has left of them.";
+    Counter compaction_removed_records = "thalweg_compaction_removed_records_total", "Records that compaction has removed.";
+    Gauge compaction_debt_bytes = "thalweg_compaction_debt_bytes", "Bytes of batches that wait for compaction, at the last look.";
+    Gauge compaction_uncleanable = "thalweg_compaction_uncleanable_partitions", "Partitions whose damaged segments keep compaction away from them.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
     Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory.";
     Counter reactor_ops = "thalweg_reactor_operations_total", "File operations given to the engine.";

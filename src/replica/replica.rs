@@ -509,6 +509,12 @@ impl Replica {
         self.high_watermark
     }
 
+    /// Everything below is committed, and decided where it is part of a transaction.
+    #[must_use]
+    pub fn stable_end(&self) -> Offset {
+        self.last_stable()
+    }
+
     /// Produces that wait for their answer.
     #[must_use]
     pub fn parked_produces(&self) -> usize {

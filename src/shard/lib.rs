@@ -32,6 +32,7 @@
 mod admission;
 pub mod api;
 mod append_group;
+mod compaction;
 mod coordinator;
 mod coordinator_load;
 mod flushing;

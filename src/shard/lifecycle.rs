@@ -19,11 +19,14 @@ use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
-use thalweg_storage::{DirHealth, LogOptions, PartitionName, Recovery, set_partition_aside};
+use thalweg_storage::{
+    Cleaner, DirHealth, LogOptions, PartitionName, Recovery, set_partition_aside,
+};
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
 use crate::admission::Admission;
+use crate::compaction;
 use crate::flushing;
 use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
@@ -86,6 +89,8 @@ pub struct ShardSetup {
     pub connections: Arc<AtomicUsize>,
     /// The view before anything is in it.
     pub view: Arc<ClusterView>,
+    /// The cleaner that compacts the logs of this shard; `None` when nothing is to be compacted.
+    pub cleaner: Option<Cleaner>,
     /// The places of connections, when this shard tells the accept loop of changed limits.
     pub slots: Option<Arc<ConnectionSlots>>,
 }
@@ -162,7 +167,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         view: setup.view,
     });
     let peer_loop = task::spawn(serve_peers(Rc::clone(&shard), inbox));
-    let housekeeping = keep_house(&shard);
+    let housekeeping = keep_house(&shard, setup.cleaner);
     let acceptor = task::spawn(adopt_all(
         setup.sockets,
         Rc::clone(&shard),
@@ -216,14 +221,19 @@ async fn run(setup: ShardSetup, engine: Engine) {
 }
 
 /// What a shard does of its own accord, now and then.
-fn keep_house(shard: &Rc<Shard>) -> [task::Task<()>; 5] {
-    [
+fn keep_house(shard: &Rc<Shard>, cleaner: Option<Cleaner>) -> Vec<task::Task<()>> {
+    let compaction = cleaner.map(|cleaner| {
+        let compacting = compaction::enforce(Rc::clone(shard), cleaner);
+        task::spawn(compacting)
+    });
+    let others = [
         task::spawn(expire_producers(Rc::clone(shard))),
         task::spawn(retention::enforce(Rc::clone(shard))),
         task::spawn(flushing::keep_up(Rc::clone(shard))),
         task::spawn(flushing::record(Rc::clone(shard))),
         task::spawn(rotate_metrics(Rc::clone(&shard.metrics))),
-    ]
+    ];
+    others.into_iter().chain(compaction).collect()
 }
 
 /// Serves the mailbox until every other shard is gone or the task is aborted.
@@ -563,11 +573,20 @@ fn limits(config: &BrokerConfig, shards: usize) -> Limits {
     }
 }
 
+/// `segment.ms`; where records must be compacted in a certain time, their segment must be closed by
+/// then (KIP-354).
+fn segment_ms(config: &TopicConfig) -> i64 {
+    match config.cleanup_policy().compact {
+        true => config.segment_ms().min(config.max_compaction_lag_ms()),
+        false => config.segment_ms(),
+    }
+}
+
 /// A topic's properties as its logs obey them.
 fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
     LogOptions {
         segment_bytes: config.segment_bytes(),
-        segment_ms: config.segment_ms(),
+        segment_ms: segment_ms(config),
         segment_jitter_ms: config.segment_jitter_ms(),
         index_interval_bytes: config.index_interval_bytes(),
         segment_index_bytes: config.segment_index_bytes(),

@@ -4,6 +4,7 @@
 //! log's completions come back as events. Nothing in this file decides a rule of Kafka.
 
 mod admin;
+mod compaction;
 mod flushing;
 mod lag;
 mod retention;
@@ -53,6 +54,7 @@ pub(crate) struct Partition {
     recorded: Cell<Option<LogProgress>>,
     metrics: Rc<RefCell<CoreMetrics>>,
     failures: Rc<LogGate>,
+    cleaning: compaction::Cleaning,
 }
 
 struct WaitingProduce {
@@ -195,6 +197,7 @@ impl Partition {
             recorded: Cell::new(None),
             metrics: Rc::clone(context.metrics),
             failures: Rc::clone(context.failures),
+            cleaning: compaction::Cleaning::default(),
         });
         *target.borrow_mut() = Rc::downgrade(&partition);
         Ok(partition)

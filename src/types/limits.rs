@@ -239,6 +239,9 @@ pub const COMPACTION_GROUP_SEGMENTS_MAX: usize = 256;
 /// time does not wait for more.
 pub const COMPACTION_UNSYNCED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
+/// Longest wait before a log whose compaction failed is tried again, in milliseconds.
+pub const COMPACTION_BACKOFF_MS_MAX: u64 = 10 * 60 * 1_000;
+
 /// Logs that wait for one cleaner. A shard has one round under way at a time, so there are never more
 /// than shards; when full, the shard waits.
 pub const COMPACTION_ROUNDS_WAITING_MAX: usize = 1_024;

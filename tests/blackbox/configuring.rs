@@ -258,14 +258,14 @@ fn all_mistakes_of_a_file_come_at_once_with_their_lines() {
 fn flags_win_over_the_file_and_foreign_keys_are_warned_of() {
     let mut options = with_config(
         "log.dirs=DATA\nlisteners=PLAINTEXT://127.0.0.1:0\nnum.partitions=4\n\
-         confluent.balancer.enable=true\nmy.reporter.password=secret\nlog.cleaner.delete.retention.ms=5\n",
+         confluent.balancer.enable=true\nmy.reporter.password=secret\nlog.preallocate=true\n",
     );
     options.properties = vec![("num.partitions", "3".to_owned())];
     let broker = Broker::start_with(options);
     for key in [
         "confluent.balancer.enable",
         "my.reporter.password",
-        "log.cleaner.delete.retention.ms",
+        "log.preallocate",
     ] {
         assert_eq!(lines_with(&broker, key), 1, "{key}");
     }

@@ -19,6 +19,7 @@ use thalweg_storage::LogDir;
 use thalweg_types::ShardId;
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 
+use super::cleaners::Cleaners;
 use super::fatal;
 use super::layout::Layout;
 
@@ -28,6 +29,7 @@ pub(super) struct Shards {
     connections: Vec<Arc<AtomicUsize>>,
     sockets: Vec<mailbox::Sender<Incoming>>,
     slots: Arc<ConnectionSlots>,
+    cleaners: Cleaners,
 }
 
 impl Shards {
@@ -47,6 +49,7 @@ impl Shards {
             connections: Vec::new(),
             sockets: Vec::new(),
             slots: ConnectionSlots::new(thalweg_shard::connection_limits(config)),
+            cleaners: Cleaners::start(config, count)?,
         };
         let links = thalweg_shard::connect(count);
         for (i, (commands, link)) in inboxes.into_iter().zip(links).enumerate() {
@@ -65,6 +68,7 @@ impl Shards {
                 link,
                 connections,
                 view: Arc::clone(&view),
+                cleaner: shards.cleaners.of_shard(i),
                 slots: (i == 0).then(|| Arc::clone(&shards.slots)),
             };
             let options = RuntimeOptions {
@@ -131,6 +135,7 @@ impl Shards {
         &mut self,
         commands: &[mailbox::Sender<ShardCommand>],
     ) -> Vec<StoppedPartition> {
+        self.cleaners.begin_stop();
         let mut replies = Vec::new();
         for shard in commands {
             let (reply, stopped) = oneshot::channel();
@@ -150,6 +155,7 @@ impl Shards {
                 Err(_) => fatal("a shard's thread ended by a panic"),
             }
         }
+        self.cleaners.join();
         stopped
     }
 }

@@ -30,6 +30,9 @@ impl Controller {
             AdminRequest::LogStarts { starts, reply } => {
                 let _ = reply.send(self.record_log_starts(starts).await);
             }
+            AdminRequest::Cleaned { cleaned, reply } => {
+                let _ = reply.send(self.record_cleaned(cleaned).await);
+            }
             AdminRequest::Progress { progress, reply } => {
                 let _ = reply.send(self.record_progress(progress).await);
             }
@@ -91,6 +94,15 @@ impl Controller {
         let named = self.named(starts);
         let recorded = self.checkpoints.record_log_starts(named).await;
         recorded.map_err(|error| not_recorded(&error, "log starts"))
+    }
+
+    async fn record_cleaned(
+        &mut self,
+        cleaned: Vec<(TopicPartition, Offset)>,
+    ) -> Result<(), ErrorCode> {
+        let named = self.named(cleaned);
+        let recorded = self.checkpoints.record_cleaned(named).await;
+        recorded.map_err(|error| not_recorded(&error, "ends of compaction"))
     }
 
     async fn record_progress(

@@ -1,0 +1,125 @@
+//! Compaction: has the logs of this shard cleaned, the dirtiest first, one at a time.
+//!
+//! The work is done by a [`Cleaner`], a thread of low priority; here it is decided which log is next,
+//! and each new segment is swapped in. A log that could not be cleaned is tried again in a while, ever
+//! later; one with a damaged segment not at all until it was opened anew. The others go on.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_config::TopicConfig;
+use thalweg_reactor::{task, time};
+use thalweg_storage::{CleanError, CleanReport, Cleaner, Dirt};
+use thalweg_types::limits::COMPACTION_BACKOFF_MS_MAX;
+
+use crate::partition::Partition;
+use crate::shard::Shard;
+
+/// A log that is to be cleaned.
+struct Due {
+    partition: Rc<Partition>,
+    config: Arc<TopicConfig>,
+    dirt: Dirt,
+}
+
+/// Cleans whatever is due, and looks again after `log.cleaner.backoff.ms` when nothing is. Never ends.
+pub(crate) async fn enforce(shard: Rc<Shard>, cleaner: Cleaner) {
+    let backoff = Duration::from_millis(shard.config.log_cleaner_backoff_ms());
+    loop {
+        match dirtiest(&shard).await {
+            Some(due) if !shard.is_stopping() => clean(&shard, &cleaner, due, backoff).await,
+            Some(_) | None => time::sleep(backoff.max(Duration::from_millis(1))).await,
+        }
+    }
+}
+
+/// Of the logs that are due, the one with the largest share of dirty bytes.
+async fn dirtiest(shard: &Shard) -> Option<Due> {
+    let mut found: Option<Due> = None;
+    let (mut debt, mut uncleanable) = (0, 0);
+    for partition in shard.partitions() {
+        let Some(config) = shard.topic_config(partition.id().topic) else {
+            continue;
+        };
+        if !config.cleanup_policy().compact {
+            continue;
+        }
+        uncleanable += u64::from(partition.cleaning().is_given_up());
+        if let Some(dirt) = partition.dirt(&config).await {
+            debt += dirt.dirty_bytes;
+            let ready = partition.cleaning().is_ready(time::now()) && is_due(&dirt, &config);
+            if ready && found.as_ref().is_none_or(|f| f.dirt.ratio() < dirt.ratio()) {
+                found = Some(Due {
+                    partition,
+                    config,
+                    dirt,
+                });
+            }
+        }
+        task::yield_now().await;
+    }
+    let counters = &mut shard.metrics.borrow_mut().counters;
+    counters.compaction_debt_bytes = debt;
+    counters.compaction_uncleanable = uncleanable;
+    found
+}
+
+/// Kafka's rule: enough of it is dirty, or something has waited for too long (KIP-354).
+fn is_due(dirt: &Dirt, config: &TopicConfig) -> bool {
+    let dirty = dirt.ratio() > config.min_cleanable_dirty_ratio();
+    dirt.dirty_bytes > 0 && (dirty || dirt.overdue)
+}
+
+async fn clean(shard: &Shard, cleaner: &Cleaner, due: Due, backoff: Duration) {
+    let Due {
+        partition,
+        config,
+        dirt,
+    } = due;
+    let began = time::now();
+    match partition.compact(cleaner, dirt, &config).await {
+        Ok(report) => {
+            partition.cleaning().on_cleaned();
+            note(shard, &partition, &report, time::now() - began);
+            // Without it the next life cleans again what is clean.
+            let cleaned = vec![(partition.id(), report.end)];
+            let _recorded = shard.control.record_cleaned(cleaned).await;
+        }
+        Err(error) if error.is_ordinary() => {
+            let wait = backoff.max(Duration::from_millis(1));
+            partition.cleaning().try_again_at(time::now() + wait);
+        }
+        Err(error) => give_up(shard, &partition, &error, backoff),
+    }
+}
+
+fn note(shard: &Shard, partition: &Partition, report: &CleanReport, took: Duration) {
+    let removed = report.records_read - report.records_kept;
+    tracing::info!(partition = %partition.name(), end = report.end.0, keys = report.keys,
+        read = report.bytes_read, kept = report.bytes_kept, removed,
+        took_ms = took.as_millis() as u64, "compacted");
+    let counters = &mut shard.metrics.borrow_mut().counters;
+    counters.compactions += 1;
+    counters.compaction_read_bytes += report.bytes_read;
+    counters.compaction_kept_bytes += report.bytes_kept;
+    counters.compaction_removed_records += removed;
+}
+
+/// For a while, or for good.
+fn give_up(shard: &Shard, partition: &Partition, error: &CleanError, backoff: Duration) {
+    shard.metrics.borrow_mut().counters.compaction_failures += 1;
+    let name = partition.name();
+    let cleaning = partition.cleaning();
+    if error.is_final() {
+        cleaning.give_up();
+        tracing::error!(partition = %name, %error,
+            "NOT COMPACTED ANY MORE: a segment is damaged; repair or delete the topic, then restart");
+        return;
+    }
+    let most = Duration::from_millis(COMPACTION_BACKOFF_MS_MAX);
+    let wait = cleaning.on_failed(backoff, most);
+    cleaning.try_again_at(time::now() + wait);
+    tracing::warn!(partition = %name, %error, again_ms = wait.as_millis() as u64,
+        "compaction failed; free space on the disk or look at its errors");
+}
