@@ -45,8 +45,11 @@ impl Log {
                 let mut state = self.inner.state.borrow_mut();
                 state.cleaned_to = Some(report.end);
             }
-            // The room that they take may be what was lacking.
-            Err(_) => self.remove_cleaned().await,
+            Err(error) => {
+                self.judge(error);
+                // The room that they take may be what was lacking.
+                self.remove_cleaned().await;
+            }
         }
         done
     }
@@ -175,6 +178,24 @@ impl Log {
         settle_names(dir, base)
             .await
             .or_else(|(path, error)| self.or_offline("put in place", &path, Err(error)))
+    }
+
+    /// What a cleaner could not write or sync says of the disk what a failed append or flush does (R1).
+    fn judge(&self, error: &CleanError) {
+        let CleanError::Io {
+            operation,
+            path,
+            source,
+        } = error
+        else {
+            return;
+        };
+        let health = &self.inner.state.borrow().options.health;
+        match *operation {
+            "fdatasync" | "fsync" => health.judge_sync(path, source),
+            "open" | "read" | "stat" => {}
+            _changes => health.judge(path, source),
+        }
     }
 
     async fn remove_cleaned(&self) {
