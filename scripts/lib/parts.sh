@@ -23,6 +23,15 @@ unit_tests() {
   mapfile -t targets < <(room_tests)
   cargo_tests --workspace --lib --bins --test tidy "${targets[@]}"
   bench_scripts
+  tuning_scripts
+}
+
+# Every family of tuning/ against a made-up root.
+tuning_scripts() {
+  say "tuning"
+  tuning/test 2>&1 | tee "$part_log" || true
+  grep -q '^tuning: ' "$part_log" || count_failure
+  count_lines 's/^tuning: ([0-9]+) passed, ([0-9]+) failed$/\1 \2 0/p'
 }
 
 # What of bench/compare needs no broker.
