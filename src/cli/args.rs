@@ -24,7 +24,8 @@ pub use group::{
     GroupTypeChoice, ResetToArgs, TopicChoice,
 };
 pub use records::{
-    AcksChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs, ResetChoice,
+    AcksChoice, AssignorChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs,
+    ResetChoice,
 };
 
 const EXIT_CODES: &str = "\

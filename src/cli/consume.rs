@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
         ..ConsumerOptions::default()
     };
     let mut source = match &args.group {
-        Some(group) => Source::member(cluster, group, &args.topic, options)?,
+        Some(group) => Source::member(cluster, group, args, options)?,
         None => Source::assigned(cluster, args, &partitions, options)?,
     };
     let mut printer = Printer {

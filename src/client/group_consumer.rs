@@ -1,4 +1,4 @@
-//! A consumer that shares topics with the other members of a group (the classic protocol, `range`).
+//! A consumer that shares topics with the other members of a group (the classic protocol).
 //!
 //! [`GroupConsumer::poll`] joins when it must, sends signs of life when they are due, commits what was
 //! consumed, and gives back partitions when the group shares out anew; all on the caller's thread. So a
@@ -23,7 +23,7 @@ use crate::consumer::{Consumer, ConsumerOptions, Fetched, OnOutOfRange, Position
 use crate::coordinator::call_up_to;
 use crate::error::{Advice, ClientError, Result};
 use crate::group_offsets::{OFFSET_COMMIT_BY_NAME, OFFSET_FETCH_OF_ONE, commit_rows};
-use crate::membership::{Action, GroupOptions, Loss, Membership};
+use crate::membership::{Action, GroupOptions, Loss, Membership, Taken};
 
 /// A join is answered when every other member has come back: the default `max.poll.interval.ms` of
 /// Kafka's clients is the longest that one usually takes.
@@ -45,6 +45,8 @@ pub struct GroupConsumer {
     coordinator_address: Option<String>,
     coordinator: Option<Connection>,
     assigned: Vec<TopicPartition>,
+    /// What became of the old share while a new one is being taken.
+    taken: Taken,
     /// How often partitions were taken.
     assignments: u64,
     /// Offsets after what was consumed, not committed yet.
@@ -66,6 +68,7 @@ impl GroupConsumer {
             coordinator_address: None,
             coordinator: None,
             assigned: Vec::new(),
+            taken: Taken::All,
             assignments: 0,
             pending: BTreeMap::new(),
             committed_at: now,
@@ -162,6 +165,10 @@ impl GroupConsumer {
     /// As [`GroupConsumer::commit`]; [`ClientError::Refused`] when the coordinator no longer knew it.
     pub fn leave(&mut self) -> Result<()> {
         self.commit()?;
+        if !self.pending.is_empty() && self.membership.next(Instant::now()) == Action::Join {
+            // It has kept partitions and not joined again yet: until the others have, a commit counts.
+            self.commit_once().ok();
+        }
         if !self.membership.is_in_group() {
             return Ok(());
         }
@@ -215,14 +222,13 @@ impl GroupConsumer {
         match action {
             Action::FindCoordinator => self.find_coordinator(),
             Action::Join => {
-                let request = self.membership.join_request();
+                let request = self.membership.join_request()?;
                 let answer = self.ask(&request, i16::MAX, Some(JOIN_WAIT))?;
                 self.membership.on_join(&answer)
             }
             Action::CountPartitions(topics) => {
                 let counts = self.count_partitions(topics)?;
-                self.membership.on_partitions(&counts);
-                Ok(())
+                self.membership.on_partitions(&counts)
             }
             Action::Sync => {
                 let request = self.membership.sync_request();
@@ -266,10 +272,13 @@ impl GroupConsumer {
         Ok(counts)
     }
 
-    /// Begins to read `partitions` where the group has got to.
+    /// Reads `partitions` and no others: those that are new from where the group has got to.
     fn take(&mut self, partitions: Vec<TopicPartition>) -> Result<()> {
-        let committed = self.committed(&partitions)?;
-        for (topic, partition) in &partitions {
+        self.give_up_all_but(&partitions)?;
+        let is_new = |of: &&TopicPartition| !self.assigned.contains(of);
+        let new: Vec<TopicPartition> = partitions.iter().filter(is_new).cloned().collect();
+        let committed = self.committed(&new)?;
+        for (topic, partition) in &new {
             let known = committed.get(&(topic.clone(), *partition));
             let position = match (known, self.on_no_offset) {
                 (Some(offset), _) => Position::Offset(*offset),
@@ -286,7 +295,29 @@ impl GroupConsumer {
         }
         self.assigned = partitions;
         self.assignments += 1;
-        self.membership.on_taken();
+        let taken = std::mem::replace(&mut self.taken, Taken::All);
+        self.membership.on_taken(taken);
+        Ok(())
+    }
+
+    /// Stops to read what is not in `kept`, once it is committed. A commit that is refused changes nothing
+    /// about that: those records come again, at another member.
+    fn give_up_all_but(&mut self, kept: &[TopicPartition]) -> Result<()> {
+        let is_kept = |of: &TopicPartition| kept.contains(of);
+        if self.assigned.iter().all(is_kept) {
+            return Ok(());
+        }
+        if !self.pending.is_empty()
+            && let Err(error) = self.commit_once()
+            && error.advice() == Advice::GiveUp
+        {
+            return Err(error);
+        }
+        for (topic, partition) in self.assigned.extract_if(.., |of| !is_kept(of)) {
+            self.consumer.unassign(&topic, partition);
+            self.pending.remove(&(topic, partition));
+        }
+        self.taken = Taken::GaveUp;
         Ok(())
     }
 

@@ -259,7 +259,9 @@ fn classic_member(member: classic::DescribedGroupMember) -> GroupMember {
         client_id: member.client_id,
         host: member.client_host,
         epoch: None,
-        topics: decode_subscription(&member.member_metadata).unwrap_or_default(),
+        topics: decode_subscription(&member.member_metadata)
+            .unwrap_or_default()
+            .topics,
         topic_regex: None,
         assignment: decode_assignment(&member.member_assignment).unwrap_or_default(),
         target: None,

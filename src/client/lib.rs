@@ -30,6 +30,7 @@ mod producer;
 mod versions;
 
 pub use admin::{ClusterDescription, CreatedTopic, FoundOffset, NewTopic, OffsetSpec};
+pub use assignor::Assignor;
 pub use cluster::{Broker, Cluster, ClusterOptions, MissingTopic, Partition, Topic};
 pub use configs::{Change, ConfigChange, ConfigOwner, Setting, config_source_name};
 pub use connection::{ConnectOptions, Connection, Ticket};

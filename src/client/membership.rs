@@ -9,7 +9,12 @@
 //!    +----------------------------- GiveBack <------------------------------------+  Consume
 //! ```
 //!
-//! and loses and finds its coordinator at any point of it, without losing its place.
+//! and loses and finds its coordinator at any point of it, without losing its place. A member whose
+//! assignors are all cooperative goes from Stable to Join with what it has; if it has to give up some of it
+//! when it takes its new share, it joins once more, so that others can have that (KIP-429).
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,8 +27,8 @@ use thalweg_protocol::messages::{
 };
 
 use crate::assignor::{
-    RANGE, Subscriber, TopicPartition, decode_assignment, decode_subscription, encode_assignment,
-    encode_subscription, range,
+    Assignor, Subscriber, TopicPartition, decode_assignment, decode_subscription,
+    encode_assignment, encode_subscription,
 };
 use crate::error::{ClientError, Result};
 
@@ -45,10 +50,13 @@ pub struct GroupOptions {
     pub rebalance_timeout: Duration,
     /// Time between two commits.
     pub commit_interval: Duration,
+    /// Offered to the group, the preferred first. Partitions are kept while joining only if all of them
+    /// are cooperative.
+    pub assignors: Vec<Assignor>,
 }
 
 impl GroupOptions {
-    /// With the times that Kafka's clients have by default.
+    /// With the times and assignors that Kafka's Java client has by default.
     #[must_use]
     pub fn new(group_id: &str, topic: &str) -> GroupOptions {
         GroupOptions {
@@ -58,6 +66,7 @@ impl GroupOptions {
             heartbeat_interval: Duration::from_secs(3),
             rebalance_timeout: Duration::from_secs(60),
             commit_interval: Duration::from_secs(5),
+            assignors: vec![Assignor::Range, Assignor::CooperativeSticky],
         }
     }
 }
@@ -82,7 +91,7 @@ pub(crate) enum Action {
     CountPartitions(Vec<String>),
     /// Then [`Membership::on_sync`].
     Sync,
-    /// Begin to read these partitions; then [`Membership::on_taken`].
+    /// Read these partitions and no others; then [`Membership::on_taken`].
     Take(Vec<TopicPartition>),
     /// Then [`Membership::on_heartbeat`].
     Heartbeat,
@@ -90,6 +99,15 @@ pub(crate) enum Action {
     Consume,
     /// Stop reading; then [`Membership::on_given_back`].
     GiveBack(Loss),
+}
+
+/// Whether a new share left something out that the member had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It has what it had, and maybe more.
+    All,
+    /// It gave something up: the group waits for it to say so.
+    GaveUp,
 }
 
 #[derive(Debug)]
@@ -112,6 +130,10 @@ pub(crate) struct Membership {
     member_id: String,
     generation: i32,
     heartbeat_due: Instant,
+    /// What the group has agreed on.
+    assignor: Assignor,
+    /// The last share, and in which generation that was.
+    share: (Vec<TopicPartition>, i32),
 }
 
 impl Membership {
@@ -123,6 +145,8 @@ impl Membership {
             member_id: String::new(),
             generation: -1,
             heartbeat_due: now,
+            assignor: Assignor::Range,
+            share: (Vec::new(), -1),
         }
     }
 
@@ -167,24 +191,47 @@ impl Membership {
         self.has_coordinator = false;
     }
 
-    pub(crate) fn join_request(&self) -> JoinGroupRequest {
+    /// # Errors
+    /// [`ClientError::Invalid`] for names that the protocol has no room for.
+    pub(crate) fn join_request(&self) -> Result<JoinGroupRequest> {
         let millis = |time: Duration| i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
-        JoinGroupRequest {
+        let topics = &self.options.topics;
+        let (share, generation) = &self.share;
+        let mut protocols = Vec::new();
+        for assignor in &self.options.assignors {
+            // What is eager has given up its share, whichever assignor is chosen in the end.
+            let owned: &[TopicPartition] = match assignor.is_cooperative() && !self.is_cooperative()
+            {
+                true => &[],
+                false => share,
+            };
+            protocols.push(JoinGroupRequestProtocol {
+                name: assignor.name().to_owned(),
+                metadata: encode_subscription(*assignor, topics, owned, *generation)?,
+            });
+        }
+        Ok(JoinGroupRequest {
             group_id: self.options.group_id.clone(),
             session_timeout_ms: millis(self.options.session_timeout),
             rebalance_timeout_ms: millis(self.options.rebalance_timeout),
             member_id: self.member_id.clone(),
             protocol_type: CONSUMER.to_owned(),
-            protocols: vec![JoinGroupRequestProtocol {
-                name: RANGE.to_owned(),
-                metadata: encode_subscription(&self.options.topics),
-            }],
+            protocols,
             ..Default::default()
-        }
+        })
+    }
+
+    /// Whether it keeps partitions while it joins.
+    fn is_cooperative(&self) -> bool {
+        self.options
+            .assignors
+            .iter()
+            .all(|one| one.is_cooperative())
     }
 
     /// # Errors
-    /// A refusal that joining again does not mend; members whose subscriptions can not be read.
+    /// A refusal that joining again does not mend; an assignor that was not offered; members whose
+    /// subscriptions can not be read.
     pub(crate) fn on_join(&mut self, answer: &JoinGroupResponse) -> Result<()> {
         if answer.error_code == ErrorCode::MemberIdRequired as i16 {
             self.member_id.clone_from(&answer.member_id);
@@ -193,6 +240,7 @@ impl Membership {
         if answer.error_code != 0 {
             return self.on_refusal("join", answer.error_code);
         }
+        self.assignor = self.agreed(answer)?;
         self.member_id.clone_from(&answer.member_id);
         self.generation = answer.generation_id;
         if answer.leader != answer.member_id || answer.skip_assignment {
@@ -201,32 +249,48 @@ impl Membership {
         }
         let mut members = Vec::new();
         for member in &answer.members {
-            let topics = decode_subscription(&member.metadata).ok_or_else(|| {
+            let subscription = decode_subscription(&member.metadata).ok_or_else(|| {
                 ClientError::Invalid(format!(
                     "group {}: the subscription of member {} can not be read",
                     self.options.group_id, member.member_id
                 ))
             })?;
-            members.push(Subscriber {
-                member_id: member.member_id.clone(),
-                topics,
-            });
+            let (id, instance) = (&member.member_id, member.group_instance_id.as_deref());
+            members.push(Subscriber::new(id, instance, subscription, self.assignor));
         }
         self.stage = Stage::Leading(members);
         Ok(())
     }
 
+    fn agreed(&self, answer: &JoinGroupResponse) -> Result<Assignor> {
+        let name = answer.protocol_name.as_deref().unwrap_or_default();
+        let agreed = Assignor::by_name(name);
+        agreed
+            .filter(|one| self.options.assignors.contains(one))
+            .ok_or_else(|| {
+                let group = &self.options.group_id;
+                ClientError::Invalid(format!(
+                    "group {group} uses the assignor `{name}`, which was not offered"
+                ))
+            })
+    }
+
     /// Partitions by topic; a topic that does not exist is left out.
-    pub(crate) fn on_partitions(&mut self, partitions: &BTreeMap<String, i32>) {
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] for names that the protocol has no room for.
+    pub(crate) fn on_partitions(&mut self, partitions: &BTreeMap<String, i32>) -> Result<()> {
         if let Stage::Leading(members) = &self.stage {
-            let shares = range(members, partitions);
-            let of =
-                |(member_id, share): (String, Vec<TopicPartition>)| SyncGroupRequestAssignment {
+            let mut assignments = Vec::new();
+            for (member_id, share) in self.assignor.share_out(members, partitions) {
+                assignments.push(SyncGroupRequestAssignment {
                     member_id,
-                    assignment: encode_assignment(&share),
-                };
-            self.stage = Stage::Joined(shares.into_iter().map(of).collect());
+                    assignment: encode_assignment(&share)?,
+                });
+            }
+            self.stage = Stage::Joined(assignments);
         }
+        Ok(())
     }
 
     pub(crate) fn sync_request(&self) -> SyncGroupRequest {
@@ -243,7 +307,7 @@ impl Membership {
             generation_id: self.generation,
             member_id: self.member_id.clone(),
             protocol_type: Some(CONSUMER.to_owned()),
-            protocol_name: Some(RANGE.to_owned()),
+            protocol_name: Some(self.assignor.name().to_owned()),
             assignments,
             ..Default::default()
         }
@@ -259,14 +323,18 @@ impl Membership {
             let group = &self.options.group_id;
             ClientError::Invalid(format!("group {group}: the assignment can not be read"))
         })?;
+        self.share = (partitions.clone(), self.generation);
         self.stage = Stage::Assigned(partitions);
         self.heartbeat_due = now + self.options.heartbeat_interval;
         Ok(())
     }
 
-    pub(crate) fn on_taken(&mut self) {
+    pub(crate) fn on_taken(&mut self, taken: Taken) {
         if matches!(self.stage, Stage::Assigned(_)) {
-            self.stage = Stage::Stable;
+            self.stage = match taken {
+                Taken::All => Stage::Stable,
+                Taken::GaveUp => Stage::Outside,
+            };
         }
     }
 
@@ -325,12 +393,23 @@ impl Membership {
         }
     }
 
-    /// Joins again; gives back first what was taken.
+    /// Joins again; gives back first what was taken, unless it may be kept.
     fn go_back(&mut self, loss: Loss) {
+        if loss == Loss::Fenced {
+            self.share = (Vec::new(), -1);
+        }
+        let keeps = self.is_cooperative() && loss == Loss::Orderly;
         self.stage = match &self.stage {
+            Stage::Stable if keeps => Stage::Outside,
             Stage::Stable => Stage::Leaving(loss),
             // The commit on the way out was refused: there is no second.
             Stage::Leaving(_) => Stage::Leaving(Loss::Fenced),
+            // Whoever keeps partitions has some in any of these, and may lose them there.
+            Stage::Outside | Stage::Leading(_) | Stage::Joined(_) | Stage::Assigned(_)
+                if self.is_cooperative() && loss == Loss::Fenced =>
+            {
+                Stage::Leaving(loss)
+            }
             Stage::Outside | Stage::Leading(_) | Stage::Joined(_) | Stage::Assigned(_) => {
                 Stage::Outside
             }
@@ -343,159 +422,4 @@ fn topics_of(members: &[Subscriber]) -> Vec<String> {
     topics.sort();
     topics.dedup();
     topics
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::time::{Duration, Instant};
-
-    use thalweg_protocol::ErrorCode;
-    use thalweg_protocol::messages::join_group_response::JoinGroupResponseMember;
-    use thalweg_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
-
-    use super::{Action, GroupOptions, Loss, Membership};
-    use crate::assignor::{encode_assignment, encode_subscription};
-
-    fn joined(leader: &str, members: &[&str]) -> JoinGroupResponse {
-        let member = |id: &&str| JoinGroupResponseMember {
-            member_id: (*id).to_owned(),
-            metadata: encode_subscription(&["t".to_owned()]),
-            ..Default::default()
-        };
-        JoinGroupResponse {
-            generation_id: 7,
-            leader: leader.to_owned(),
-            member_id: "me".to_owned(),
-            members: members.iter().map(member).collect(),
-            ..Default::default()
-        }
-    }
-
-    fn refused(code: ErrorCode) -> JoinGroupResponse {
-        JoinGroupResponse {
-            error_code: code as i16,
-            member_id: "me".to_owned(),
-            ..Default::default()
-        }
-    }
-
-    fn share() -> Vec<(String, i32)> {
-        vec![("t".to_owned(), 1)]
-    }
-
-    /// A member that reads `t-1`, and the moment of its last answer.
-    fn stable() -> (Membership, Instant) {
-        let now = Instant::now();
-        let mut me = Membership::new(GroupOptions::new("g", "t"), now);
-        me.on_coordinator_found();
-        me.on_join(&joined("other", &[])).unwrap();
-        let assignment = encode_assignment(&share());
-        let answer = SyncGroupResponse {
-            assignment,
-            ..Default::default()
-        };
-        assert_eq!(me.next(now), Action::Sync);
-        assert!(me.sync_request().assignments.is_empty(), "no leader");
-        me.on_sync(now, &answer).unwrap();
-        assert_eq!(me.next(now), Action::Take(share()));
-        me.on_taken();
-        assert_eq!(me.next(now), Action::Consume);
-        (me, now)
-    }
-
-    #[test]
-    fn a_leader_finds_joins_shares_out_and_syncs() {
-        let now = Instant::now();
-        let mut me = Membership::new(GroupOptions::new("g", "t"), now);
-        assert_eq!(me.next(now), Action::FindCoordinator);
-        me.on_coordinator_found();
-        assert_eq!(me.next(now), Action::Join);
-        assert_eq!(me.join_request().member_id, "");
-        me.on_join(&refused(ErrorCode::MemberIdRequired)).unwrap();
-        assert_eq!(me.next(now), Action::Join);
-        assert_eq!(me.join_request().member_id, "me");
-        me.on_join(&joined("me", &["me", "other"])).unwrap();
-        let count = Action::CountPartitions(vec!["t".to_owned()]);
-        assert_eq!(me.next(now), count);
-        me.on_partitions(&BTreeMap::from([("t".to_owned(), 2)]));
-        assert_eq!(me.next(now), Action::Sync);
-        let request = me.sync_request();
-        assert_eq!((request.generation_id, request.assignments.len()), (7, 2));
-        assert_eq!(
-            request.assignments[1].assignment,
-            encode_assignment(&share())
-        );
-    }
-
-    #[test]
-    fn heartbeats_come_when_they_are_due() {
-        let (mut me, now) = stable();
-        let due = now + Duration::from_secs(3);
-        assert_eq!(me.next(due), Action::Heartbeat);
-        me.on_heartbeat(due, 0).unwrap();
-        assert_eq!(me.next(due), Action::Consume);
-    }
-
-    #[test]
-    fn a_rebalance_gives_back_with_a_commit_and_keeps_the_id() {
-        let (mut me, now) = stable();
-        let code = ErrorCode::RebalanceInProgress as i16;
-        me.on_heartbeat(now, code).unwrap();
-        assert_eq!(me.next(now), Action::GiveBack(Loss::Orderly));
-        assert_eq!(me.identity(), ("me", 7), "the commit is signed as before");
-        me.on_given_back();
-        assert_eq!(me.next(now), Action::Join);
-        assert_eq!(me.join_request().member_id, "me");
-    }
-
-    #[test]
-    fn a_fenced_member_commits_nothing() {
-        let (mut me, now) = stable();
-        me.on_heartbeat(now, ErrorCode::IllegalGeneration as i16)
-            .unwrap();
-        assert_eq!(me.next(now), Action::GiveBack(Loss::Fenced));
-        assert_eq!(me.identity(), ("me", -1));
-
-        let (mut me, now) = stable();
-        me.on_heartbeat(now, ErrorCode::UnknownMemberId as i16)
-            .unwrap();
-        assert_eq!(me.next(now), Action::GiveBack(Loss::Fenced));
-        me.on_given_back();
-        assert_eq!(me.join_request().member_id, "", "as a new member");
-        assert!(!me.is_in_group());
-    }
-
-    #[test]
-    fn a_commit_refused_on_the_way_out_is_not_tried_for_ever() {
-        let (mut me, now) = stable();
-        let code = ErrorCode::RebalanceInProgress as i16;
-        me.on_heartbeat(now, code).unwrap();
-        me.on_refusal("commit", code).unwrap();
-        assert_eq!(me.next(now), Action::GiveBack(Loss::Fenced));
-    }
-
-    #[test]
-    fn a_lost_coordinator_is_found_again_and_the_place_kept() {
-        let (mut me, now) = stable();
-        let moved = me.on_heartbeat(now, ErrorCode::NotCoordinator as i16);
-        assert!(moved.is_err(), "a pause is due");
-        assert_eq!(me.next(now), Action::FindCoordinator);
-        me.on_coordinator_found();
-        assert_eq!(me.next(now), Action::Consume);
-        assert_eq!(me.identity(), ("me", 7));
-    }
-
-    #[test]
-    fn refusals_that_nothing_mends_are_errors() {
-        let now = Instant::now();
-        let mut me = Membership::new(GroupOptions::new("g", "t"), now);
-        me.on_coordinator_found();
-        let error = me.on_join(&refused(ErrorCode::InconsistentGroupProtocol));
-        let told = error.unwrap_err().to_string();
-        assert_eq!(told, "join group g: INCONSISTENT_GROUP_PROTOCOL");
-        let mut damaged = joined("me", &["me"]);
-        damaged.members[0].metadata = bytes::Bytes::from_static(b"\0");
-        assert!(me.on_join(&damaged).is_err());
-    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use thalweg_protocol::records::Codec;
 
 use crate::batch::compressed;
-use crate::broker::{Broker, Options, eventually};
+use crate::broker::{Broker, Options, eventually, is_long};
 use crate::tool::{Running, against, refused, with_input};
 
 /// A broker whose groups do not wait for more members, with one topic.
@@ -129,8 +129,22 @@ fn where_a_new_group_begins() {
 /// Two members read everything between them, and one goes on alone with what the other leaves.
 #[test]
 fn members_share_and_inherit() {
+    share_and_inherit(&[]);
+}
+
+#[test]
+fn rp_111_cooperative_members_share_and_inherit() {
+    // The short form is a group with Java's consumer, in tests/foreign.
+    if !is_long() {
+        return;
+    }
+    share_and_inherit(&["--assignor", "cooperative-sticky"]);
+}
+
+fn share_and_inherit(assignor: &[&str]) {
     let broker = with_topic("t", "2");
     let arguments = ["consume", "t", "--group", "g", "--print-partition"];
+    let arguments = [&arguments, assignor].concat();
     let send = |number: usize, partition: &str| {
         let flags = ["produce", "t", "--partition", partition];
         let output = with_input(&broker, &flags, number.to_string().as_bytes());

@@ -107,6 +107,18 @@ pub struct ConsumeArgs {
     /// Share the topic with the other members of this consumer group, from what it has committed
     #[arg(long, value_name = "GROUP", conflicts_with_all = ["partitions", "offset"])]
     pub group: Option<String>,
+    /// How the group shares out, the preferred way first; separated by commas, or repeated. It takes one that
+    /// all its members offer
+    ///
+    /// [default: range,cooperative-sticky]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ASSIGNOR",
+        value_delimiter = ',',
+        requires = "group"
+    )]
+    pub assignor: Vec<AssignorChoice>,
     /// What to do where the group has no offset, or the wanted offset is not in the log
     ///
     /// [default: earliest; none when --offset is a number]
@@ -147,6 +159,20 @@ pub struct ConsumeArgs {
     /// Where the broker is.
     #[command(flatten)]
     pub broker: BrokerArgs,
+}
+
+/// Value of `--assignor`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AssignorChoice {
+    /// Of the topic, a run of partitions to each member
+    Range,
+    /// One partition to each member in turn
+    #[value(name = "roundrobin", alias = "round-robin")]
+    RoundRobin,
+    /// Even, and as little as possible changes hands
+    Sticky,
+    /// As sticky, and members keep what they have while the group shares out; not beside others
+    CooperativeSticky,
 }
 
 /// Value of `--offset-reset`, as Kafka's `auto.offset.reset`.

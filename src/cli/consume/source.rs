@@ -1,10 +1,21 @@
 //! Where records come from: partitions that the command chose, or those that a group gave it.
 
-use thalweg_client::{Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions};
+use thalweg_client::{
+    Assignor, Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions,
+};
 
-use crate::args::ConsumeArgs;
+use crate::args::{AssignorChoice, ConsumeArgs};
 use crate::exit::Failure;
 use crate::interrupt::Interrupt;
+
+fn assignor(choice: &AssignorChoice) -> Assignor {
+    match choice {
+        AssignorChoice::Range => Assignor::Range,
+        AssignorChoice::RoundRobin => Assignor::RoundRobin,
+        AssignorChoice::Sticky => Assignor::Sticky,
+        AssignorChoice::CooperativeSticky => Assignor::CooperativeSticky,
+    }
+}
 
 pub(super) enum Source {
     Assigned {
@@ -38,11 +49,14 @@ impl Source {
     pub(super) fn member(
         cluster: Cluster,
         group: &str,
-        topic: &str,
+        args: &ConsumeArgs,
         options: ConsumerOptions,
     ) -> Result<Source, Failure> {
         let interrupt = Interrupt::watch()?;
-        let group = GroupOptions::new(group, topic);
+        let mut group = GroupOptions::new(group, &args.topic);
+        if !args.assignor.is_empty() {
+            group.assignors = args.assignor.iter().map(assignor).collect();
+        }
         let consumer = Box::new(GroupConsumer::new(cluster, group, options));
         Ok(Source::Member {
             consumer,
