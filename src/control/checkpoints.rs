@@ -21,6 +21,8 @@ pub struct Checkpoints {
     high_watermarks: PartitionOffsets,
     cleaned_to: PartitionOffsets,
     found_damaged: PartitionOffsets,
+    /// Of this life.
+    marks: PartitionOffsets,
 }
 
 impl Checkpoints {
@@ -33,6 +35,7 @@ impl Checkpoints {
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
             cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
             found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
+            marks: PartitionOffsets::new(),
             dir,
         }
     }
@@ -61,6 +64,11 @@ impl Checkpoints {
         }
         if changed {
             self.write().await?;
+        }
+        let before = self.marks.len();
+        self.marks.retain(|name, _| keep(name));
+        if self.marks.len() < before {
+            self.dir.write_marks(&self.marks).await?;
         }
         let before = self.found_damaged.len();
         self.found_damaged.retain(|name, _| keep(name));
@@ -126,6 +134,18 @@ impl Checkpoints {
         self.dir
             .write_checkpoint(Checkpoint::LogStart, &self.log_starts)
             .await
+    }
+
+    /// Writes down, not durably, up to where these logs are marked as written.
+    ///
+    /// # Errors
+    /// See [`LogError`]; a start after a kill may then check more.
+    pub async fn record_marks(
+        &mut self,
+        marks: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        self.marks.extend(marks);
+        self.dir.write_marks(&self.marks).await
     }
 
     /// Makes durable how far these logs are. Entries may fall: a log may have been cut when it was

@@ -111,6 +111,13 @@ pub enum AdminRequest {
         /// Told when it is durable.
         reply: oneshot::Sender<Result<(), ErrorCode>>,
     },
+    /// Logs were marked as written up to here.
+    Marks {
+        /// Their marks.
+        marks: Vec<(TopicPartition, Offset)>,
+        /// Told when it is written down.
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    },
 }
 
 /// How far a log is, for the checkpoints.
@@ -364,6 +371,15 @@ impl ControlHandle {
         cleaned: Vec<(TopicPartition, Offset)>,
     ) -> Option<Result<(), ErrorCode>> {
         self.administer(|reply| AdminRequest::Cleaned { cleaned, reply })
+            .await
+    }
+
+    /// Writes down, not durably, up to where logs are marked. `None` means that the broker is stopping.
+    pub async fn record_marks(
+        &self,
+        marks: Vec<(TopicPartition, Offset)>,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.administer(|reply| AdminRequest::Marks { marks, reply })
             .await
     }
 

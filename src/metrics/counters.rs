@@ -125,6 +125,7 @@ counters! {
     Gauge reactor_in_flight = "thalweg_reactor_in_flight", "File operations in flight now.";
     Counter recovery_logs = "thalweg_recovery_logs_total", "Logs recovered at start after an unclean stop.";
     Counter recovery_bytes_scanned = "thalweg_recovery_scanned_bytes_total", "Log bytes checked at start.";
+    Counter recovery_bytes_trusted = "thalweg_recovery_trusted_bytes_total", "Log bytes above recovery points not checked at start, because the process was killed and had marked them as written.";
     Counter recovery_torn_tails = "thalweg_recovery_torn_tails_total", "Logs whose torn tail was cut at start.";
     Counter recovery_bytes_cut = "thalweg_recovery_cut_bytes_total", "Bytes cut from torn tails at start.";
     Counter recovery_indexes_rebuilt = "thalweg_recovery_indexes_rebuilt_total", "Index files rebuilt at start.";

@@ -37,6 +37,32 @@ pub(crate) fn read_at(
     usize::try_from(read).map_err(|_| errno())
 }
 
+/// Asks `statx` for the mount's id that no other mount gets until the system ends (Linux 6.8).
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+/// An id of the mount that holds the open file `fd`, used once between two starts of the system. `None`
+/// when the kernel knows no such.
+pub(crate) fn unique_mount_id(fd: RawFd) -> Result<Option<u64>, i32> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the path is an empty C string, which with AT_EMPTY_PATH names `fd`; the kernel writes at
+    // most one `statx` to `found`, which lives for the length of the call.
+    let failed = unsafe {
+        libc::statx(
+            fd,
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            STATX_MNT_ID_UNIQUE,
+            found.as_mut_ptr(),
+        )
+    };
+    if failed != 0 {
+        return Err(errno());
+    }
+    // SAFETY: it was zeroed, and every field is an integer, for which all bytes are values.
+    let found = unsafe { found.assume_init() };
+    Ok((found.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id))
+}
+
 /// As [`read_at`] into initialised memory.
 pub(crate) fn read_at_into(
     fd: RawFd,

@@ -1,4 +1,4 @@
-//! Flushes in the background, and the checkpoints that follow them.
+//! Flushes in the background, the checkpoints that follow them, and the marks of what is written.
 //!
 //! What is due is `thalweg_storage`'s rule over the properties; this looks at every log of the shard now
 //! and then and flushes the old ones, a few at a time. Recovery points are read before they are sent to
@@ -7,8 +7,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use thalweg_reactor::time::Instant;
 use thalweg_reactor::{task, time};
-use thalweg_types::limits::{FLUSH_LOOK_MS, FLUSHES_TOGETHER, TURN_ELEMENTS_MAX};
+use thalweg_types::limits::{FLUSH_LOOK_MS, FLUSHES_TOGETHER, MARKS_TOGETHER, TURN_ELEMENTS_MAX};
 
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -16,23 +17,52 @@ use crate::together;
 
 /// Flushes what has become old. Never ends.
 pub(crate) async fn keep_up(shard: Rc<Shard>) {
-    let every = shard.config.log_flush_scheduler_interval_ms();
-    let every = Duration::from_millis(every.clamp(1, FLUSH_LOOK_MS));
     loop {
-        time::sleep(every).await;
-        let due = due(&shard).await;
+        time::sleep(look_every(&shard)).await;
+        let due = due(&shard, Partition::is_flush_due).await;
         together::each(due, FLUSHES_TOGETHER, Partition::flush).await;
     }
 }
 
-async fn due(shard: &Shard) -> Vec<Rc<Partition>> {
+fn look_every(shard: &Shard) -> Duration {
+    let every = shard.config.log_flush_scheduler_interval_ms();
+    Duration::from_millis(every.clamp(1, FLUSH_LOOK_MS))
+}
+
+async fn due(shard: &Shard, is_due: fn(&Partition, Instant) -> bool) -> Vec<Rc<Partition>> {
     let mut due = Vec::new();
     for some in shard.partitions().chunks(TURN_ELEMENTS_MAX) {
         let now = time::now();
-        due.extend(some.iter().filter(|p| p.is_flush_due(now)).cloned());
+        due.extend(some.iter().filter(|p| is_due(p, now)).cloned());
         task::yield_now().await;
     }
     due
+}
+
+/// Marks logs as written, so that a start after a kill has little to check. Never ends.
+pub(crate) async fn mark(shard: Rc<Shard>) {
+    loop {
+        time::sleep(look_every(&shard)).await;
+        let due = due(&shard, Partition::is_mark_due).await;
+        together::each(due, MARKS_TOGETHER, Partition::mark).await;
+        let mut new = Vec::new();
+        for some in shard.partitions().chunks(TURN_ELEMENTS_MAX) {
+            new.extend(
+                some.iter()
+                    .filter_map(|p| Some((Rc::clone(p), p.new_mark()?))),
+            );
+            task::yield_now().await;
+        }
+        if new.is_empty() || shard.is_stopping() {
+            continue;
+        }
+        let told = new.iter().map(|(p, mark)| (p.id(), *mark));
+        if let Some(Ok(())) = shard.control.record_marks(told.collect()).await {
+            for (partition, mark) in new {
+                partition.on_mark_recorded(mark);
+            }
+        }
+    }
 }
 
 /// Has the checkpoints say how far the logs are, every

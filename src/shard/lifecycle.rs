@@ -231,6 +231,7 @@ fn keep_house(shard: &Rc<Shard>, cleaner: Option<Cleaner>) -> Vec<task::Task<()>
         task::spawn(retention::enforce(Rc::clone(shard))),
         task::spawn(flushing::keep_up(Rc::clone(shard))),
         task::spawn(flushing::record(Rc::clone(shard))),
+        task::spawn(flushing::mark(Rc::clone(shard))),
         task::spawn(rotate_metrics(Rc::clone(&shard.metrics))),
     ];
     others.into_iter().chain(compaction).collect()

@@ -52,6 +52,8 @@ pub(crate) struct Partition {
     snapshot_loaded: Offset,
     /// What the checkpoints say of the log, if they have been told.
     recorded: Cell<Option<LogProgress>>,
+    /// What the file of marks says of it.
+    mark_recorded: Cell<Option<Offset>>,
     metrics: Rc<RefCell<CoreMetrics>>,
     failures: Rc<LogGate>,
     cleaning: compaction::Cleaning,
@@ -195,6 +197,7 @@ impl Partition {
             next_token: Cell::new(0),
             snapshot_loaded,
             recorded: Cell::new(None),
+            mark_recorded: Cell::new(None),
             metrics: Rc::clone(context.metrics),
             failures: Rc::clone(context.failures),
             cleaning: compaction::Cleaning::default(),
@@ -656,6 +659,7 @@ fn note_recovery(metrics: &Rc<RefCell<CoreMetrics>>, log: &Log, report: &Recover
     let counters = &mut metrics.counters;
     counters.recovery_logs += u64::from(report.segments_scanned > 0);
     counters.recovery_bytes_scanned += report.bytes_scanned;
+    counters.recovery_bytes_trusted += report.bytes_trusted;
     counters.recovery_indexes_rebuilt += report.indexes_rebuilt as u64;
     if let Some(cut) = &report.cut {
         counters.recovery_torn_tails += 1;

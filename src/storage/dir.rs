@@ -16,6 +16,7 @@ use crate::meta_properties::MetaProperties;
 use crate::name::{DirKind, PartitionName, dir_kind};
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::partition_files;
+use crate::written::Marks;
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
 const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
@@ -307,6 +308,7 @@ pub struct LogDir {
     high_watermarks: PartitionOffsets,
     found_damaged: PartitionOffsets,
     cleaner: PartitionOffsets,
+    marks: Marks,
     health: Arc<DirHealth>,
 }
 
@@ -356,6 +358,7 @@ impl LogDir {
             cleaner: load_checkpoint(path, Checkpoint::Cleaner)
                 .await
                 .map_err(io)?,
+            marks: Marks::take(path).await.map_err(io)?,
             health: DirHealth::new(path),
         })
     }
@@ -432,6 +435,7 @@ impl LogDir {
         Opening {
             recovery,
             log_start: self.log_starts.get(name).copied(),
+            written: self.marks.found().get(name).copied(),
             known_end,
             gaps: match self.cleaner.contains_key(name) {
                 true => Gaps::MayBe,
@@ -512,6 +516,15 @@ impl LogDir {
         let text = Bytes::from(format_partition_offsets(offsets));
         let written = fs::write_file_atomically(&path, text).await;
         self.judged(written.map_err(LogError::io("write", &path)))
+    }
+
+    /// Writes down up to where logs are marked ([`crate::Log::set_mark`]), not durably. `marks` is all of
+    /// them.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the next start then checks more.
+    pub async fn write_marks(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
+        self.marks.write(marks).await
     }
 
     /// Writes the clean marker if `closed`, the partitions whose [`crate::Log::close`] came back

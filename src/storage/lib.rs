@@ -62,6 +62,7 @@ mod timestamp;
 mod turn;
 mod txn_index;
 mod unread;
+mod written;
 
 #[cfg(test)]
 mod whole_log_tests;

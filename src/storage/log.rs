@@ -25,6 +25,7 @@ use crate::segment::Segment;
 use crate::tail::Tail;
 use crate::timestamp::TimestampHit;
 use crate::turn::{Turn, Waiters};
+use crate::written::Mark;
 
 /// One batch to append: exactly one, validated, with its offsets and leader epoch assigned.
 #[derive(Clone, Debug)]
@@ -135,6 +136,8 @@ pub(crate) struct State {
     pub(crate) recovery_point: Offset,
     /// When the oldest write ended that is not on the disk.
     pub(crate) dirty_since: Option<Instant>,
+    /// Up to where a start after a kill believes it.
+    pub(crate) mark: Mark,
     /// Rounds of flushes are under way that acknowledgements wait for.
     pub(crate) syncing: bool,
     pub(crate) pending: VecDeque<AppendBatch>,
@@ -171,6 +174,7 @@ impl State {
             durable_end: start,
             recovery_point: start,
             dirty_since: None,
+            mark: Mark::none(start),
             syncing: false,
             pending: VecDeque::new(),
             pending_bytes: 0,

@@ -108,6 +108,8 @@ pub struct Opening {
     /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
     /// of the log empties the log (ST-13).
     pub log_start: Option<Offset>,
+    /// Its mark, when that holds: everything below was written, and is in the page cache or on the disk.
+    pub written: Option<Offset>,
     /// Its entry in the recovery point checkpoint: after a clean stop the log is not shorter.
     pub known_end: Option<Offset>,
     /// Whether offsets may be missing between its batches.
@@ -145,6 +147,7 @@ impl From<Recovery> for Opening {
         Opening {
             recovery,
             log_start: None,
+            written: None,
             known_end: None,
             gaps: Gaps::MayBe,
             unwritten: Unwritten::AnyBatch,

@@ -7,6 +7,7 @@
 //! is not valid below it is damage, and then nothing is changed (R7).
 
 mod joints;
+mod marked;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use crate::removal::files_of;
 use crate::scan::{self, BadBatch, BatchScan, Check, Step};
 use crate::segment::{Segment, load_indexes};
 use crate::snapshots::useless;
+use crate::written::Mark;
 
 /// What opening a log found and did.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +43,9 @@ pub struct RecoveryReport {
     pub batches_scanned: u64,
     /// Bytes read for it.
     pub bytes_scanned: u64,
+    /// Bytes above the recovery point that were not read, because the process that wrote them had marked
+    /// them as written.
+    pub bytes_trusted: u64,
     /// The torn tail that was cut off, if there was one.
     pub cut: Option<TailCut>,
     /// Segments behind the cut that were removed.
@@ -108,7 +113,8 @@ pub(crate) async fn recover(
             work.check_range(&opening)?;
         }
         Recovery::AfterCrash { recovery_point } if !work.segments.is_empty() => {
-            work.scan_from(recovery_point, opening.unwritten).await?;
+            work.scan_from(recovery_point, opening.written, opening.unwritten)
+                .await?;
         }
         Recovery::AfterCrash { .. } => {}
     }
@@ -180,17 +186,16 @@ impl Work {
         Ok(())
     }
 
-    /// Checks every byte from the segment that holds `recovery_point` on, and cuts the torn tail.
+    /// Checks every byte from the segment that holds `recovery_point` on, or from the mark `written` on,
+    /// and cuts the torn tail.
     async fn scan_from(
         &mut self,
         recovery_point: Offset,
+        written: Option<Offset>,
         unwritten: Unwritten,
     ) -> Result<(), LogError> {
         self.recovery_point = Some(recovery_point);
-        let first = self
-            .segments
-            .partition_point(|s| s.base <= recovery_point)
-            .saturating_sub(1);
+        let first = self.segment_of(recovery_point);
         self.end = self
             .segments
             .get(first)
@@ -198,32 +203,32 @@ impl Work {
         self.check_joints(first, recovery_point).await?;
         let mut epoch = LeaderEpoch::NONE;
         let mut index = first;
+        let mut marked = match written {
+            Some(mark) if mark > recovery_point => self.trust_written(first, mark).await?,
+            Some(_) | None => None,
+        };
+        if let Some(marked) = &marked {
+            index = marked.index;
+        }
         while let Some(segment) = self.segments.get(index).cloned() {
             if index > first && self.is_hole(segment.base) {
                 self.cut_at_hole(index, recovery_point).await?;
                 break;
             }
-            let scanned = self.scan_segment(&segment, epoch).await?;
+            let scanned = match marked.take() {
+                Some(marked) => marked.scanned,
+                None => self.scan_whole(&segment, epoch).await?,
+            };
             epoch = scanned.epoch;
             self.end = scanned.end;
             if let Some((position, reason)) = scanned.bad {
-                let path = segment.path();
-                if self.end < recovery_point {
-                    return Err(damaged(path, position, self.end, recovery_point, reason));
-                }
-                if unwritten == Unwritten::LastBatch
-                    && let Some(synced) = self
-                        .synced_behind(&segment, &scanned.file, position)
-                        .await?
-                {
-                    return Err(LogError::DamagedBeforeSynced {
-                        path,
-                        position,
-                        offset: self.end,
-                        synced,
-                        reason,
-                    });
-                }
+                self.check_torn(
+                    &segment,
+                    &scanned.file,
+                    (position, reason.clone()),
+                    unwritten,
+                )
+                .await?;
                 self.cut(&segment, &scanned.file, position, reason).await?;
                 self.remove_segments_after(index).await?;
             }
@@ -239,23 +244,34 @@ impl Work {
         Ok(())
     }
 
-    async fn scan_segment(
+    async fn scan_whole(
         &mut self,
         segment: &Segment,
         epoch: LeaderEpoch,
     ) -> Result<Scanned, LogError> {
+        let indexes = Indexes::new(segment.base, self.interval_bytes);
+        self.scan_segment(segment, epoch, indexes).await
+    }
+
+    /// Checks a segment from where its indexes end on.
+    async fn scan_segment(
+        &mut self,
+        segment: &Segment,
+        epoch: LeaderEpoch,
+        mut indexes: Indexes,
+    ) -> Result<Scanned, LogError> {
         let path = segment.path();
         let file = self.open_log(&path).await?;
         let size = segment.size.get();
-        let mut indexes = Indexes::new(segment.base, self.interval_bytes);
-        let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, 0, size)
+        let from = indexes.resume_position();
+        let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, from, size)
             .after(self.end, epoch);
         let mut first_timestamp = None;
         let bad = loop {
             match scan.next().await.map_err(LogError::io("read", &path))? {
                 Step::Batch(mark, _) => {
                     first_timestamp = first_timestamp.or(Some(mark.max_timestamp));
-                    indexes.on_batch(&mark);
+                    indexes.on_resumed(&mark);
                     self.note_epoch(mark.leader_epoch, mark.base_offset);
                     self.report.batches_scanned += 1;
                 }
@@ -263,9 +279,11 @@ impl Work {
                 Step::Bad(reason) => break Some((scan.position(), reason)),
             }
         };
-        segment.set_first_timestamp(first_timestamp);
+        if from == 0 {
+            segment.set_first_timestamp(first_timestamp);
+        }
         self.report.segments_scanned += 1;
-        self.report.bytes_scanned += scan.position();
+        self.report.bytes_scanned += scan.position() - from;
         Ok(Scanned {
             file,
             indexes,
@@ -273,6 +291,38 @@ impl Work {
             end: scan.next_offset(),
             epoch: scan.epoch(),
         })
+    }
+
+    /// What is not valid is a torn tail only where nothing says that it was on the disk.
+    async fn check_torn(
+        &self,
+        segment: &Segment,
+        file: &File,
+        (position, reason): (u64, BadBatch),
+        unwritten: Unwritten,
+    ) -> Result<(), LogError> {
+        let path = segment.path();
+        let recovery_point = self.recovery_point.unwrap_or_default();
+        if self.end < recovery_point {
+            return Err(damaged(path, position, self.end, recovery_point, reason));
+        }
+        if unwritten == Unwritten::LastBatch
+            && let Some(synced) = self.synced_behind(segment, file, position).await?
+        {
+            return Err(LogError::DamagedBeforeSynced {
+                path,
+                position,
+                offset: self.end,
+                synced,
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    fn segment_of(&self, offset: Offset) -> usize {
+        let behind = self.segments.partition_point(|s| s.base <= offset);
+        behind.saturating_sub(1)
     }
 
     /// Base offset of a batch that is whole, behind the bad one at `position`.
@@ -390,7 +440,7 @@ impl Work {
         let mut epoch = LeaderEpoch::NONE;
         for index in 0..first {
             let segment = Rc::clone(&self.segments[index]);
-            let scanned = self.scan_segment(&segment, epoch).await?;
+            let scanned = self.scan_whole(&segment, epoch).await?;
             epoch = scanned.epoch;
             self.end = scanned.end;
             if let Some((position, reason)) = scanned.bad {
@@ -494,6 +544,20 @@ impl Work {
             Some(recovery_point) => recovery_point.clamp(start, self.end),
         };
         state.recovery_point = state.durable_end;
+        for segment in state.segments.iter().rev().skip(1) {
+            if segment.warm_now().is_some() {
+                state.options.cache.add(segment);
+            }
+        }
+        let marked = match self.recovery_point {
+            // Their files are as they should be.
+            None => Some(self.end),
+            Some(_) => opening.written.filter(|_| self.report.bytes_trusted > 0),
+        };
+        if let Some(end) = marked {
+            let (segment, bytes) = (state.active().base, state.active().size.get());
+            state.mark = Mark::at(end.min(self.end), segment, bytes);
+        }
         state.dirty_since = (state.durable_end < state.written_end).then(time::now);
         if self.recovery_point.is_some() {
             // What was above the recovery point may be in the page cache only.

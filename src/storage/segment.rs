@@ -346,7 +346,7 @@ pub(crate) async fn load_indexes(
     })
 }
 
-async fn read_index_files(
+pub(crate) async fn read_index_files(
     dir: &Path,
     base: Offset,
     log_bytes: u64,

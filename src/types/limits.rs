@@ -67,6 +67,20 @@ pub const FLUSH_LOOK_MS: u64 = 1_000;
 /// Logs of one shard that are flushed for their age at a time; the others follow.
 pub const FLUSHES_TOGETHER: usize = 2;
 
+/// Bytes written to a log before it is marked as written, so that a start after a kill checks only what is
+/// above the mark.
+pub const MARK_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+/// Part of its segment, as a divisor, that is written before a log is marked again, if that is more: each
+/// mark writes the indexes of the whole segment.
+pub const MARK_SEGMENT_SHARE: u64 = 8;
+
+/// Age of a mark at which a log that has gone on is marked again, in milliseconds.
+pub const MARK_AGE_MS_MAX: u64 = 30_000;
+
+/// Logs of one shard that are marked at a time.
+pub const MARKS_TOGETHER: usize = 4;
+
 /// Slices of one vectored write (`IOV_MAX` of Linux).
 pub const APPEND_IOVECS_MAX: usize = 1_024;
 

@@ -216,3 +216,68 @@ fn r6_the_recovery_point_follows_flushes_in_the_background() {
     assert_eq!(error(refused.error_code), ErrorCode::KafkaStorageError);
     assert_eq!(std::fs::read(&segment).expect("a segment"), bytes);
 }
+
+fn marked(broker: &Broker, line: &str) -> Option<()> {
+    let file = broker.data().join("thalweg-written-checkpoint");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.contains(line).then_some(())
+}
+
+/// After a kill only what lies above the marks is checked, on the same boot and mount; producers are known
+/// all the same.
+#[test]
+fn a_start_after_a_kill_checks_only_the_tail() {
+    let options = Options::with(&[("log.flush.scheduler.interval.ms", "1")]);
+    let mut broker = Broker::start_with(options);
+    let mut client = broker.connect();
+    let topic = client.create_topic("marked", 1, &[]);
+    let id = idempotence::new_id(&mut client);
+    let large = "x".repeat(900_000);
+    for number in 0..12 {
+        let batch = idempotence::batch(id, 0, number, &[large.as_str()]);
+        client.append(&topic, 0, batch);
+    }
+    if !kernel_tells_mounts() {
+        return;
+    }
+    eventually("a mark", || {
+        (9..=12).find_map(|end| marked(&broker, &format!("marked 0 {end}\n")))
+    });
+    let tail = idempotence::batch(id, 0, 12, &["tail"]);
+    assert_eq!(client.append(&topic, 0, tail.clone()), 12);
+    broker.kill();
+    broker.start_again();
+    let read = |name| broker.metric(name, &[]);
+    let (trusted, checked) = (
+        read("thalweg_recovery_trusted_bytes_total"),
+        read("thalweg_recovery_scanned_bytes_total"),
+    );
+    assert!(trusted > 7e6 && checked < 4e6, "{trusted} and {checked}");
+    let mut client = broker.connect();
+    assert_eq!(client.append(&topic, 0, tail), 12, "a retry");
+    let next = idempotence::batch(id, 0, 13, &["next"]);
+    assert_eq!(client.append(&topic, 0, next), 13);
+    assert_eq!(read_all(&mut client, &topic, 0, 0).len(), 14);
+    // On another boot, as far as the file says, nothing is believed.
+    eventually("marks of this life", || marked(&broker, "marked 0 "));
+    broker.kill();
+    let file = broker.data().join("thalweg-written-checkpoint");
+    let text = std::fs::read_to_string(&file).expect("marks");
+    std::fs::write(&file, format!("another {text}")).expect("marks");
+    broker.start_again();
+    assert_eq!(
+        broker.metric("thalweg_recovery_trusted_bytes_total", &[]),
+        0.0
+    );
+    assert!(broker.metric("thalweg_recovery_scanned_bytes_total", &[]) > 1e7);
+    assert_eq!(read_all(&mut broker.connect(), &topic, 0, 0).len(), 14);
+}
+
+/// Linux has had ids of mounts that are not used again since 6.8.
+fn kernel_tells_mounts() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|n| n.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(8))
+}

@@ -36,6 +36,9 @@ impl Controller {
             AdminRequest::Progress { progress, reply } => {
                 let _ = reply.send(self.record_progress(progress).await);
             }
+            AdminRequest::Marks { marks, reply } => {
+                let _ = reply.send(self.record_marks(marks).await);
+            }
         }
     }
 
@@ -112,6 +115,15 @@ impl Controller {
         let named = self.named(progress);
         let recorded = self.checkpoints.record_progress(named).await;
         recorded.map_err(|error| not_recorded(&error, "recovery points"))
+    }
+
+    async fn record_marks(
+        &mut self,
+        marks: Vec<(TopicPartition, Offset)>,
+    ) -> Result<(), ErrorCode> {
+        let named = self.named(marks);
+        let recorded = self.checkpoints.record_marks(named).await;
+        recorded.map_err(|error| not_recorded(&error, "marks of what is written"))
     }
 
     /// What is told of partitions that are deleted meanwhile is left out: their names may be others'.

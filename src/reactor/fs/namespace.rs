@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -321,6 +322,42 @@ pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()
     })
     .await
 }
+
+/// As [`write_file_atomically`] without making anything durable: a crash of the process leaves the old
+/// or the new content, a crash of the system may leave anything.
+///
+/// # Errors
+/// The kernel's.
+pub async fn replace_file(path: &Path, content: Bytes) -> io::Result<()> {
+    run(&NAMESPACE, "replace", path, move |path| {
+        let temporary = temporary_name(path)?;
+        fs::write(&temporary, &content)?;
+        fs::rename(&temporary, path)
+    })
+    .await
+}
+
+/// A text that is the same for as long as what was written to the file system of `directory` can be read
+/// back without a look at the disk: neither the system was started anew nor the file system mounted anew.
+/// `None` when the kernel can not tell (Linux before 6.8).
+///
+/// # Errors
+/// The kernel's.
+pub async fn cache_lifetime(directory: &Path) -> io::Result<Option<String>> {
+    run(&NAMESPACE, "stat", directory, |path| {
+        let opened = fs::File::open(path)?;
+        let mount = sys::unique_mount_id(opened.as_raw_fd());
+        let Some(mount) = mount.map_err(io::Error::from_raw_os_error)? else {
+            return Ok(None);
+        };
+        let boot = fs::read_to_string(BOOT_ID)?;
+        Ok(Some(format!("{} {mount}", boot.trim())))
+    })
+    .await
+}
+
+/// Drawn at random at each start of the system.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 fn temporary_name(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;

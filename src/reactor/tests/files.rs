@@ -181,6 +181,31 @@ fn a_file_is_replaced_whole() {
 }
 
 #[test]
+fn a_mount_has_an_id_that_stays() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let first = fs::cache_lifetime(dir.path()).await.unwrap();
+            std::fs::create_dir(dir.path().join("sub")).unwrap();
+            let again = fs::cache_lifetime(&dir.path().join("sub")).await.unwrap();
+            assert_eq!(first, again);
+            let other = fs::cache_lifetime(std::path::Path::new("/proc"))
+                .await
+                .unwrap();
+            // Kernels before 6.8 have none.
+            assert!(first.is_none() || first != other, "{first:?}");
+            let path = dir.path().join("replaced");
+            for text in ["one", "two, longer"] {
+                fs::replace_file(&path, Bytes::from_static(text.as_bytes()))
+                    .await
+                    .unwrap();
+                assert_eq!(fs::read_file(&path, 100).await.unwrap(), text);
+            }
+        });
+    });
+}
+
+#[test]
 fn files_work_without_a_runtime_of_ours() {
     let dir = tempfile::tempdir().unwrap();
     let tokio = tokio::runtime::Builder::new_current_thread()

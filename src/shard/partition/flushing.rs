@@ -5,6 +5,7 @@ use std::rc::Rc;
 use thalweg_control::LogProgress;
 use thalweg_reactor::time::Instant;
 use thalweg_storage::LogError;
+use thalweg_types::Offset;
 
 use super::Partition;
 
@@ -39,6 +40,34 @@ impl Partition {
             high_watermark: self.replica.borrow().high_watermark(),
         };
         (self.recorded.get() != Some(now)).then_some(now)
+    }
+
+    /// True when much has been written since the log was last marked.
+    pub(crate) fn is_mark_due(&self, now: Instant) -> bool {
+        self.log.is_mark_due(now)
+    }
+
+    /// Marks the log as written up to now, with what it says of its producers.
+    pub(crate) async fn mark(self: Rc<Self>) {
+        let (at, snapshot) = self.replica.borrow().producer_snapshot();
+        match self.log.set_mark(at, snapshot).await {
+            Ok(()) | Err(LogError::Closed | LogError::Offline { .. }) => {}
+            Err(error) => {
+                tracing::warn!(partition = %self.log.name(), %error,
+                    "not marked: a start after a kill has more to check");
+            }
+        }
+    }
+
+    /// The log's mark, if the file of marks does not have it.
+    pub(crate) fn new_mark(&self) -> Option<Offset> {
+        let mark = self.log.mark()?;
+        (self.mark_recorded.get() != Some(mark)).then_some(mark)
+    }
+
+    /// The file of marks has it.
+    pub(crate) fn on_mark_recorded(&self, mark: Offset) {
+        self.mark_recorded.set(Some(mark));
     }
 
     /// The checkpoints say so.

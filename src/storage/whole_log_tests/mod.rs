@@ -7,6 +7,7 @@ mod flushing;
 mod indexes;
 mod inspection;
 mod lost;
+mod marks;
 mod model;
 mod retention;
 mod room;

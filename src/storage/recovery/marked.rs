@@ -1,0 +1,106 @@
+//! What a mark spares a start after a kill ([`crate::written`]): everything below it was written and is
+//! in the page cache or on the disk, so that only its structure is looked at, by the indexes that were
+//! written with the mark. Where that contradicts the mark, the mark is not believed.
+
+use std::rc::Rc;
+
+use thalweg_types::{LeaderEpoch, Offset};
+
+use super::{Scanned, Work};
+use crate::error::LogError;
+use crate::indexes::Indexes;
+use crate::options::Gaps;
+use crate::segment::{Segment, Warm, load_indexes, read_index_files};
+
+/// The segment that holds the mark, checked from the last entry of its index on.
+pub(super) struct Marked {
+    pub(super) index: usize,
+    pub(super) scanned: Scanned,
+}
+
+impl Work {
+    /// Takes the segments from `first` to `mark` as they are, and checks the one that holds the mark
+    /// from there on. `None`: the mark is of no use, check everything.
+    pub(super) async fn trust_written(
+        &mut self,
+        first: usize,
+        mark: Offset,
+    ) -> Result<Option<Marked>, LogError> {
+        let before = self.end;
+        let marked = self.follow_mark(first, mark).await?;
+        if marked.is_none() {
+            tracing::warn!(dir = %self.dir.display(), %mark,
+                "the log is not as its last process marked it; checking all above the recovery point");
+            for segment in self.segments.get(first..).unwrap_or_default() {
+                segment.drop_memory();
+            }
+            self.end = before;
+        }
+        Ok(marked)
+    }
+
+    async fn follow_mark(
+        &mut self,
+        first: usize,
+        mark: Offset,
+    ) -> Result<Option<Marked>, LogError> {
+        let index = self.segment_of(mark);
+        let mut trusted = 0;
+        for at in first..index {
+            let (segment, next) = (self.segments[at].clone(), self.segments[at + 1].base);
+            if !self.take_closed(&segment, next).await? {
+                return Ok(None);
+            }
+            trusted += segment.size.get();
+            self.end = next;
+        }
+        let Some(segment) = self.segments.get(index).cloned() else {
+            return Ok(None);
+        };
+        let size = segment.size.get();
+        let read = read_index_files(&self.dir, segment.base, size, self.interval_bytes);
+        let indexes = match read
+            .await
+            .map_err(|error| self.unreadable(&segment, &error))?
+        {
+            Ok(indexes) => indexes,
+            // The headers tell as well, only slower.
+            Err(_) => Indexes::new(segment.base, self.interval_bytes),
+        };
+        trusted += indexes.resume_position();
+        let scanned = self
+            .scan_segment(&segment, LeaderEpoch::NONE, indexes)
+            .await?;
+        if scanned.end < mark {
+            return Ok(None);
+        }
+        self.report.bytes_trusted += trusted;
+        Ok(Some(Marked { index, scanned }))
+    }
+
+    /// A closed segment below the mark. It may be in the page cache only, so it stays in memory until a
+    /// flush has been there. False when it does not reach to `next`.
+    async fn take_closed(&mut self, segment: &Rc<Segment>, next: Offset) -> Result<bool, LogError> {
+        let file = self.open_log(&segment.path()).await?;
+        let size = segment.size.get();
+        let loaded = load_indexes(&self.dir, segment.base, &file, size, self.interval_bytes)
+            .await
+            .map_err(|error| self.unreadable(segment, &error))?;
+        let end = loaded.indexes.end();
+        let joins = end == next || (end < next && self.gaps == Gaps::MayBe);
+        if loaded.bad.is_some() || !joins {
+            return Ok(false);
+        }
+        let _warm: Warm = segment.set_warm(file, loaded.indexes);
+        segment.synced.set(0);
+        Ok(true)
+    }
+
+    fn unreadable(&self, segment: &Segment, error: &crate::error::ReadError) -> LogError {
+        LogError::Io {
+            operation: "read the indexes of",
+            path: segment.path(),
+            source: std::io::Error::other(error.to_string()),
+        }
+    }
+}

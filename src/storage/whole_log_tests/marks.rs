@@ -1,0 +1,182 @@
+//! Marks: a start after a kill that believes them finds what one that checks everything finds.
+
+use std::path::Path;
+
+use thalweg_types::{LeaderEpoch, Offset};
+
+use super::{
+    Dice, TestLog, copy_dir, edit, file, log_file, numbered, on_plain_engine, small_segments,
+};
+use crate::{Log, LogOptions, Opening, Recovery, RecoveryReport};
+
+/// Index entries each few batches, segments of some hundred.
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 20_000,
+        ..small_segments()
+    }
+}
+
+fn after_kill(recovery_point: Offset, written: Option<Offset>) -> Opening {
+    Opening {
+        written,
+        ..Opening::from(Recovery::AfterCrash { recovery_point })
+    }
+}
+
+/// Everything that reads go by.
+fn facts(log: &Log) -> Vec<(Offset, u64, String)> {
+    let state = log.inner.state.borrow();
+    let segments = state.segments.iter().map(|segment| {
+        let warm = segment.warm_now();
+        // A clean stop leaves one entry of the time index more.
+        let indexes = warm.map(|warm| {
+            let indexes = warm.indexes.borrow();
+            let max = indexes.max_timestamp();
+            (indexes.offsets.encode(), max, indexes.end())
+        });
+        // Which closed segments stay in memory differs.
+        let told = match segment.base == state.active().base {
+            true => format!("{indexes:?}"),
+            false => String::new(),
+        };
+        (segment.base, segment.size.get(), told)
+    });
+    segments.collect()
+}
+
+#[test]
+fn a_start_by_marks_finds_what_a_full_check_finds() {
+    on_plain_engine(|dir| async move {
+        for seed in 0..6 {
+            let dir = dir.join(format!("seed-{seed}"));
+            std::fs::create_dir(&dir).expect("a directory");
+            lives(&dir, seed).await;
+        }
+    });
+}
+
+async fn lives(dir: &Path, seed: u64) {
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    std::fs::create_dir(&one).expect("a directory");
+    let mut dice = Dice::new(seed + 7);
+    let mut test = TestLog::create(&one, options()).await;
+    let mut trusted = 0;
+    let mut epoch = 0;
+    for life in 0..8 {
+        for _ in 0..dice.below(200) {
+            match dice.below(40) {
+                0 => test.settle().await,
+                1 => drop(test.log.flush().await.expect("flushed")),
+                2..4 => {
+                    let at = test.log.written_end();
+                    test.log.set_mark(at, vec![7]).await.expect("marked");
+                    assert_eq!(test.log.mark(), Some(at));
+                }
+                4 => epoch += 1,
+                _ => {
+                    let records = 1 + dice.below(5) as i64;
+                    let base = test.log.assigned_end();
+                    test.log.append(numbered(base, LeaderEpoch(epoch), records));
+                }
+            }
+        }
+        test.settle().await;
+        let (mark, recovery_point) = (test.log.mark(), test.log.recovery_point());
+        let all = test.read_all().await;
+        test.kill().await;
+        copy_dir(&one, &two);
+        let full = TestLog::open(&two, options(), after_kill(recovery_point, None)).await;
+        let (full, _) = full.expect("recovered");
+        let opened = TestLog::open(&one, options(), after_kill(recovery_point, mark)).await;
+        let report: RecoveryReport;
+        (test, report) = opened.expect("recovered");
+        trusted += report.bytes_trusted;
+        assert_eq!(report.cut, None, "seed {seed} life {life}");
+        let same = facts(&test.log) == facts(&full.log);
+        assert!(same, "seed {seed} life {life}");
+        assert_eq!(test.read_all().await, all);
+        let snapshots: Vec<_> = report
+            .snapshots
+            .iter()
+            .filter(|at| mark.is_some_and(|mark| **at > mark))
+            .collect();
+        assert!(snapshots.is_empty(), "{snapshots:?}");
+        // What was trusted is not on the disk for that, and is flushed like all else.
+        test.log.flush().await.expect("flushed");
+        assert_eq!(test.log.recovery_point(), test.log.written_end());
+        if life % 3 == 2 {
+            test.log.close().await.expect("closed");
+            let opening = Opening::from(Recovery::AfterCleanStop);
+            (test, _) = TestLog::open(&one, options(), opening)
+                .await
+                .expect("opened");
+            assert_eq!(test.log.mark(), Some(test.log.written_end()));
+        }
+    }
+    assert!(trusted > 0, "seed {seed}");
+}
+
+#[test]
+fn a_mark_that_the_files_contradict_is_not_believed() {
+    on_plain_engine(|dir| async move {
+        let one = dir.join("one");
+        std::fs::create_dir(&one).expect("a directory");
+        let test = TestLog::create(
+            &one,
+            LogOptions {
+                segment_bytes: 1 << 30,
+                ..options()
+            },
+        )
+        .await;
+        test.fill(100).await;
+        test.log
+            .set_mark(Offset(300), vec![7])
+            .await
+            .expect("marked");
+        test.fill(10).await;
+        test.kill().await;
+        let size = std::fs::metadata(log_file(&one, 0)).expect("a log").len();
+        let two = dir.join("two");
+        let opening = after_kill(Offset(0), Some(Offset(300)));
+        // Bytes below the mark, and below what its index leaves to check, are not looked at.
+        let believed = |report: &RecoveryReport| report.bytes_trusted > size / 2;
+        for (nth, harm) in [
+            |one: &Path| edit(&log_file(one, 0), |bytes| bytes.truncate(bytes.len() / 2)),
+            |one: &Path| edit(&log_file(one, 0), |bytes| bytes.clear()),
+            |one: &Path| edit(&file(one, 0, "index"), |bytes| bytes.clear()),
+            |one: &Path| edit(&file(one, 0, "index"), |bytes| bytes.fill(0xff)),
+            |one: &Path| edit(&file(one, 0, "timeindex"), |bytes| bytes.truncate(5)),
+            |one: &Path| std::fs::remove_file(file(one, 0, "index")).expect("an index"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            copy_dir(&one, &two);
+            harm(&two);
+            let whole = std::fs::metadata(log_file(&two, 0)).expect("a log").len() == size;
+            let (test, report) = TestLog::open(&two, options(), opening)
+                .await
+                .expect("opened");
+            assert!(!believed(&report), "harm {nth}: {report:?}");
+            let end = test.log.written_end();
+            assert_eq!(whole, end == Offset(330), "harm {nth}: {end}");
+            assert_eq!(test.read_all().await.len() as u64, test.log.size_bytes());
+        }
+        copy_dir(&one, &two);
+        let (test, report) = TestLog::open(&two, options(), opening)
+            .await
+            .expect("opened");
+        assert!(believed(&report), "{report:?}");
+        assert_eq!(test.log.written_end(), Offset(330));
+        // Above the mark a torn tail is a torn tail.
+        copy_dir(&one, &two);
+        edit(&log_file(&two, 0), |bytes| bytes.truncate(bytes.len() - 1));
+        let (test, report) = TestLog::open(&two, options(), opening)
+            .await
+            .expect("opened");
+        assert!(believed(&report) && report.cut.is_some(), "{report:?}");
+        assert_eq!(test.log.written_end(), Offset(327));
+    });
+}

@@ -1,0 +1,236 @@
+//! What needs no check after a kill: a *mark* says up to where a log was written while its indexes and a
+//! snapshot of its owner's state were put beside it.
+//!
+//! A write that has ended is in the page cache, and a process that is killed takes nothing from there. So
+//! a start on the same boot of the system and the same mount of the file system checks only what lies
+//! above the mark of each log. Nothing of a mark is made durable: after anything but a kill it is
+//! worthless, and is known to be by [`fs::cache_lifetime`].
+//!
+//! Order: indexes of the segment, snapshot, then the mark in the directory's file, many logs at a time.
+//! A start reads the file and takes it away before any log is opened; what has been opened by its mark
+//! gets it back with the first marks of that life.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use thalweg_reactor::fs;
+use thalweg_reactor::time::{self, Instant};
+use thalweg_types::Offset;
+use thalweg_types::limits::{MARK_AGE_MS_MAX, MARK_BYTES_MIN, MARK_SEGMENT_SHARE};
+
+use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
+use crate::error::LogError;
+use crate::log::{Log, Stage, State};
+use crate::name::{index_path, snapshot_path, time_index_path};
+
+/// Name of the file of all marks of a log directory.
+const FILE: &str = "thalweg-written-checkpoint";
+/// A larger one is not read.
+const FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Marks of a log directory and what they are good for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks {
+    path: PathBuf,
+    /// As [`fs::cache_lifetime`] tells it for this life; without it no mark is written.
+    lifetime: Option<String>,
+    found: PartitionOffsets,
+}
+
+impl Marks {
+    /// Reads the marks of the last life, if they hold, and takes the file away.
+    pub(crate) async fn take(dir: &Path) -> io::Result<Marks> {
+        let path = dir.join(FILE);
+        // Without it, or where it can not be told, the next start checks more.
+        let lifetime = fs::cache_lifetime(dir).await.unwrap_or(None);
+        let found = match fs::read_file(&path, FILE_BYTES_MAX).await {
+            Ok(bytes) => parse(&bytes, lifetime.as_deref()).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Marks {
+                    path,
+                    lifetime,
+                    ..Marks::default()
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => PartitionOffsets::new(),
+            Err(error) => return Err(error),
+        };
+        fs::unlink(&path).await?;
+        Ok(Marks {
+            path,
+            lifetime,
+            found,
+        })
+    }
+
+    /// Marks of the last life that hold in this one.
+    pub(crate) fn found(&self) -> &PartitionOffsets {
+        &self.found
+    }
+
+    /// Writes all marks of this life.
+    pub(crate) async fn write(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
+        let Some(lifetime) = &self.lifetime else {
+            return Ok(());
+        };
+        let text = format!("{lifetime}\n{}", format_partition_offsets(marks));
+        fs::replace_file(&self.path, Bytes::from(text))
+            .await
+            .map_err(LogError::io("write", &self.path))
+    }
+}
+
+/// `None` when they are of another boot or mount, or damaged.
+fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<PartitionOffsets> {
+    let at = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (first, rest) = bytes.split_at(at);
+    let same = lifetime.is_some_and(|lifetime| lifetime.as_bytes() == first);
+    // Half a last line would name a lower offset; a whole one ends.
+    if !same || !bytes.ends_with(b"\n") {
+        return None;
+    }
+    parse_partition_offsets(rest.get(1..)?).ok()
+}
+
+/// The newest mark of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    /// Everything below was written.
+    pub(crate) end: Offset,
+    segment: Offset,
+    bytes: u64,
+    at: Instant,
+    /// The files beside the log are those of the mark. They are not before the first one of a log that
+    /// was checked from its recovery point on.
+    holds: bool,
+}
+
+impl Mark {
+    /// Of a log that ends at `end`, at byte `bytes` of `segment`.
+    pub(crate) fn at(end: Offset, segment: Offset, bytes: u64) -> Mark {
+        Mark {
+            end,
+            segment,
+            bytes,
+            at: time::now(),
+            holds: true,
+        }
+    }
+
+    /// Of a log that is not marked and begins at `start`.
+    pub(crate) fn none(start: Offset) -> Mark {
+        Mark {
+            holds: false,
+            ..Mark::at(start, start, 0)
+        }
+    }
+}
+
+impl State {
+    fn is_mark_due(&self, now: Instant) -> bool {
+        if self.stage != Stage::Open || self.written_end <= self.mark.end {
+            return false;
+        }
+        let active = self.active();
+        let size = active.size.get();
+        let since = match active.base == self.mark.segment {
+            true => size.saturating_sub(self.mark.bytes),
+            false => size,
+        };
+        let age = now.saturating_duration_since(self.mark.at);
+        since >= MARK_BYTES_MIN.max(size / MARK_SEGMENT_SHARE)
+            || age >= Duration::from_millis(MARK_AGE_MS_MAX)
+    }
+}
+
+impl Log {
+    /// True when so much has been written since the last mark, or so long ago, that a start after a kill
+    /// would have much to check.
+    #[must_use]
+    pub fn is_mark_due(&self, now: Instant) -> bool {
+        self.inner.state.borrow().is_mark_due(now)
+    }
+
+    /// Everything below needs no check after a kill, once the directory's file of marks says so.
+    #[must_use]
+    pub fn mark(&self) -> Option<Offset> {
+        let mark = self.inner.state.borrow().mark;
+        mark.holds.then_some(mark.end)
+    }
+
+    /// Marks the log as written up to `at`, which `snapshot` describes. Not durable.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the mark before it holds. [`LogError::Closed`] and [`LogError::Offline`].
+    ///
+    /// # Panics
+    /// When `at` lies above the written end.
+    pub async fn set_mark(&self, at: Offset, snapshot: Vec<u8>) -> Result<(), LogError> {
+        let (segment, bytes) = {
+            let state = self.inner.state.borrow();
+            assert!(at <= state.written_end, "only what is written is marked");
+            let active = state.active();
+            (active.clone(), active.size.get())
+        };
+        let _turn = self.inner.index_turn.take().await;
+        self.check_open()?;
+        let dir = &self.inner.dir;
+        // A segment that was closed meanwhile has written them, or does so later, durably.
+        if let Some(warm) = segment.warm_now().filter(|_| !segment.indexes_saved.get()) {
+            let (offsets, times) = {
+                let indexes = warm.indexes.borrow();
+                (indexes.offsets.encode(), indexes.times.encode())
+            };
+            for (path, bytes) in [
+                (index_path(dir, segment.base), offsets),
+                (time_index_path(dir, segment.base), times),
+            ] {
+                fs::replace_file(&path, Bytes::from(bytes))
+                    .await
+                    .map_err(LogError::io("write", &path))?;
+            }
+        }
+        let path = snapshot_path(dir, at);
+        fs::replace_file(&path, Bytes::from(snapshot))
+            .await
+            .map_err(LogError::io("write", &path))?;
+        let before = {
+            let mut state = self.inner.state.borrow_mut();
+            let before = std::mem::replace(&mut state.mark, Mark::at(at, segment.base, bytes));
+            let is_base = state.segments.iter().any(|s| s.base == before.end);
+            (before.holds && before.end < at && !is_base).then_some(before.end)
+        };
+        if let Some(before) = before {
+            let path = snapshot_path(dir, before);
+            match fs::unlink(&path).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "removed at the next start");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_types::Offset;
+
+    use super::parse;
+    use crate::name::PartitionName;
+
+    #[test]
+    fn marks_hold_for_one_boot_and_mount_only() {
+        let text = b"boot 7\n0\n1\nt 3 55\n";
+        let marks = parse(text, Some("boot 7")).expect("they hold");
+        assert_eq!(marks[&PartitionName::new("t", 3)], Offset(55));
+        assert_eq!(parse(text, Some("boot 8")), None);
+        assert_eq!(parse(text, None), None);
+        for at in 0..text.len() - 1 {
+            assert_eq!(parse(&text[..at], Some("boot 7")), None, "{at}");
+        }
+    }
+}
