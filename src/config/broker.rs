@@ -389,6 +389,33 @@ impl BrokerConfig {
         self.int("group.max.size").unsigned_abs() as usize
     }
 
+    /// `group.consumer.session.timeout.ms`.
+    #[must_use]
+    pub fn group_consumer_session_timeout_ms(&self) -> i32 {
+        self.int("group.consumer.session.timeout.ms")
+    }
+
+    /// `group.consumer.heartbeat.interval.ms`.
+    #[must_use]
+    pub fn group_consumer_heartbeat_interval_ms(&self) -> i32 {
+        self.int("group.consumer.heartbeat.interval.ms")
+    }
+
+    /// `group.consumer.max.size`.
+    #[must_use]
+    pub fn group_consumer_max_size(&self) -> usize {
+        self.int("group.consumer.max.size").unsigned_abs() as usize
+    }
+
+    /// `group.consumer.assignors`.
+    #[must_use]
+    pub fn group_consumer_assignors(&self) -> Vec<String> {
+        match self.value("group.consumer.assignors") {
+            Some(Value::List(names)) => names.clone(),
+            other => unreachable_kind("group.consumer.assignors", other),
+        }
+    }
+
     /// `offset.metadata.max.bytes`.
     #[must_use]
     pub fn offset_metadata_max_bytes(&self) -> usize {
@@ -506,6 +533,10 @@ mod tests {
         assert_eq!(c.group_initial_rebalance_delay_ms(), 3_000);
         assert_eq!(c.group_session_timeout_ms(), 6_000..=1_800_000);
         assert_eq!(c.group_max_size(), i32::MAX as usize);
+        assert_eq!(c.group_consumer_session_timeout_ms(), 45_000);
+        assert_eq!(c.group_consumer_heartbeat_interval_ms(), 5_000);
+        assert_eq!(c.group_consumer_max_size(), i32::MAX as usize);
+        assert_eq!(c.group_consumer_assignors(), ["uniform", "range"]);
         assert_eq!(c.offset_metadata_max_bytes(), 4_096);
         assert_eq!(c.offsets_retention_ms(), 7 * 24 * 3_600_000);
         assert_eq!(c.offsets_retention_check_interval_ms(), 600_000);

@@ -9,6 +9,9 @@ const POSITIVE_LONG: Kind = Kind::Long(Bounds::at_least(1));
 const NATURAL_INT: Kind = Kind::Int(Bounds::at_least(0));
 const NATURAL_LONG: Kind = Kind::Long(Bounds::at_least(0));
 
+/// What `group.consumer.assignors` may name.
+const ASSIGNORS: &[&str] = &["range", "uniform"];
+
 /// Sorted by name; see [`crate::property::properties`]. Each topic property with a broker default
 /// has it here, with the same range and default.
 pub(crate) const BROKER_PROPERTIES: &[Property] = &[
@@ -126,6 +129,64 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "57671680",
         "Most bytes of records that one fetch is answered with, whatever it asks for. A first \
          batch larger than that is still sent whole.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.assignors",
+        Kind::List(Items::OneOf(ASSIGNORS)),
+        "uniform,range",
+        "Ways to share partitions out in groups of the newer protocol (KIP-848), the preferred one \
+         first; members may ask for one of them.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.heartbeat.interval.ms",
+        POSITIVE_INT,
+        "5000",
+        "How often members of the newer protocol are told to send heartbeats.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.max.heartbeat.interval.ms",
+        POSITIVE_INT,
+        "15000",
+        "Largest `consumer.heartbeat.interval.ms` that a group may be given.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.max.session.timeout.ms",
+        POSITIVE_INT,
+        "60000",
+        "Largest `consumer.session.timeout.ms` that a group may be given.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.max.size",
+        POSITIVE_INT,
+        "2147483647",
+        "Members that one group of the newer protocol may have; further ones are refused with \
+         GROUP_MAX_SIZE_REACHED.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.min.heartbeat.interval.ms",
+        POSITIVE_INT,
+        "5000",
+        "Smallest `consumer.heartbeat.interval.ms` that a group may be given.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.min.session.timeout.ms",
+        POSITIVE_INT,
+        "45000",
+        "Smallest `consumer.session.timeout.ms` that a group may be given.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.session.timeout.ms",
+        POSITIVE_INT,
+        "45000",
+        "How long a member of the newer protocol may be silent before it is out of its group.",
     )
     .active(),
     Property::broker(

@@ -260,21 +260,14 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
     KafkaKeys {
         title: "Newer consumer groups",
         status: Status::NotYet,
-        why: "Groups of the newer consumer protocol do not exist in this version.",
+        why: "Both protocols are always on, partitions are shared out as soon as something changes, \
+              and groups do not change their protocol while they have members.",
         names: &[
             "group.consumer.assignment.interval.ms",
-            "group.consumer.assignors",
-            "group.consumer.heartbeat.interval.ms",
             "group.consumer.max.assignment.interval.ms",
-            "group.consumer.max.heartbeat.interval.ms",
-            "group.consumer.max.session.timeout.ms",
-            "group.consumer.max.size",
             "group.consumer.migration.policy",
             "group.consumer.min.assignment.interval.ms",
-            "group.consumer.min.heartbeat.interval.ms",
-            "group.consumer.min.session.timeout.ms",
             "group.consumer.regex.refresh.interval.ms",
-            "group.consumer.session.timeout.ms",
             "group.coordinator.rebalance.protocols",
         ],
         prefixes: &[],

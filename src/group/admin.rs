@@ -10,28 +10,31 @@ use thalweg_protocol::messages::list_groups_response::ListedGroup;
 
 use crate::ask::{Answer, Effect, GroupQuery, Now, Token};
 use crate::commit::tombstone;
+use crate::consumer::Key;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::member::Member;
 use crate::record::Record;
+use crate::subscription::CONSUMER;
 use crate::turn::Then;
 
 /// First version of DescribeGroups that says when there is no such group (KIP-1043).
 const VERSION_GROUP_NOT_FOUND: i16 = 6;
 
-/// Kafka's name of the kind of groups that there is.
+/// Kafka's names of the kinds of groups that there are.
 pub(crate) const TYPE_CLASSIC: &str = "classic";
+pub(crate) const TYPE_CONSUMER: &str = "consumer";
 
 impl Coordinator {
     pub(crate) fn list(&self, query: &GroupQuery) -> Vec<ListedGroup> {
         let groups = self.groups.values();
         let mut found: Vec<ListedGroup> = groups
-            .filter(|group| query.states.contains(&group.state))
+            .filter(|group| query.wants(group.shown()))
             .map(|group| ListedGroup {
                 group_id: group.id.to_string(),
-                protocol_type: group.protocol_type.clone().unwrap_or_default(),
-                group_state: group.state.name().to_owned(),
-                group_type: TYPE_CLASSIC.to_owned(),
+                protocol_type: group.shown_protocol_type().to_owned(),
+                group_state: group.shown().name().to_owned(),
+                group_type: group.kind().to_owned(),
             })
             .collect();
         found.sort_unstable_by(|a, b| a.group_id.cmp(&b.group_id));
@@ -39,7 +42,8 @@ impl Coordinator {
     }
 
     pub(crate) fn describe(&self, id: &str, version: i16) -> DescribedGroup {
-        match self.groups.get(id) {
+        let group = self.groups.get(id);
+        match group.filter(|group| group.consumer.is_none()) {
             Some(group) => describe(group),
             None => {
                 let mut answer = DescribedGroup {
@@ -49,7 +53,10 @@ impl Coordinator {
                 };
                 if version >= VERSION_GROUP_NOT_FOUND {
                     answer.error_code = ErrorCode::GroupIdNotFound.code();
-                    answer.error_message = Some(format!("Group {id} not found."));
+                    answer.error_message = Some(match group {
+                        Some(_) => format!("Group {id} is not of the classic protocol."),
+                        None => format!("Group {id} not found."),
+                    });
                 }
                 answer
             }
@@ -68,12 +75,14 @@ impl Coordinator {
             group_id: id.to_owned(),
             error_code: code.code(),
         };
+        let has_members = self.groups.get(id).is_some_and(|g| g.member_count() > 0);
         let code = match self.groups.get(id).map(|group| group.state) {
             _any if id.is_empty() => ErrorCode::InvalidGroupId,
             None | Some(State::Dead) => ErrorCode::GroupIdNotFound,
             Some(State::PreparingRebalance | State::CompletingRebalance | State::Stable) => {
                 ErrorCode::NonEmptyGroup
             }
+            Some(State::Empty) if has_members => ErrorCode::NonEmptyGroup,
             Some(State::Empty) => ErrorCode::None,
         };
         if code != ErrorCode::None {
@@ -98,15 +107,48 @@ impl Coordinator {
                 let of_topic = partitions.keys().map(|p| tombstone(&group.id, topic, *p));
                 records.extend(of_topic);
             }
-            records.push(Record::Group {
-                group: Rc::clone(&group.id),
-                value: None,
-            });
+            records.extend(group.end_records());
             group.transition(State::Dead, turn.now.wall);
             group.writes += 1;
             turn.write(&group.id, records, Then::Delete(token, answer(code)));
         });
         None
+    }
+}
+
+impl Group {
+    /// Kafka's name of its kind.
+    fn kind(&self) -> &'static str {
+        match self.consumer {
+            Some(_) => TYPE_CONSUMER,
+            None => TYPE_CLASSIC,
+        }
+    }
+
+    fn shown_protocol_type(&self) -> &str {
+        match self.consumer {
+            Some(_) => CONSUMER,
+            None => self.protocol_type.as_deref().unwrap_or_default(),
+        }
+    }
+
+    /// The records that end the group, its offsets apart. They include what is yet to be written.
+    pub(crate) fn end_records(&mut self) -> Vec<Record> {
+        let unlogged = std::mem::take(&mut self.unlogged);
+        let mut records = self.consumer_ends();
+        let others = unlogged.iter().filter_map(|key| match key {
+            Key::Current(_) | Key::Target(_) | Key::Member(_) | Key::Regex(_) => {
+                Some(self.record_of(key)).filter(Record::is_end)
+            }
+            Key::TargetEpoch | Key::Group | Key::Classic => None,
+        });
+        let mut all: Vec<Record> = others.collect();
+        all.append(&mut records);
+        all.push(Record::Group {
+            group: Rc::clone(&self.id),
+            value: None,
+        });
+        all
     }
 }
 

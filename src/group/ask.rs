@@ -1,6 +1,7 @@
 //! What goes in and what comes out.
 
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::consumer_group_describe_response;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::leave_group_response::MemberResponse;
@@ -11,14 +12,16 @@ use thalweg_protocol::messages::offset_commit_response::{
 use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use thalweg_protocol::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use thalweg_protocol::messages::{
-    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
-    LeaveGroupResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest,
-    OffsetDeleteResponse, SyncGroupRequest, SyncGroupResponse,
+    ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, HeartbeatRequest,
+    HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse,
+    OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
+    SyncGroupRequest, SyncGroupResponse,
 };
 use thalweg_types::TimestampMs;
 
-use crate::admin::TYPE_CLASSIC;
-use crate::group::State;
+use crate::admin::{TYPE_CLASSIC, TYPE_CONSUMER};
+use crate::consumer::ConsumerState;
+use crate::group::{Shown, State};
 use crate::record::Record;
 
 /// The moment of an event.
@@ -53,7 +56,7 @@ pub struct Caller {
 /// holds it against each of its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupQuery {
-    pub(crate) states: Vec<State>,
+    wanted: Vec<Shown>,
 }
 
 impl GroupQuery {
@@ -65,10 +68,17 @@ impl GroupQuery {
         };
         let mut wanted = Vec::new();
         if named(types, TYPE_CLASSIC) {
-            let all = State::ALL.into_iter();
-            wanted.extend(all.filter(|state| named(states, state.name())));
+            wanted.extend(State::ALL.map(Shown::Classic));
         }
-        GroupQuery { states: wanted }
+        if named(types, TYPE_CONSUMER) {
+            wanted.extend(ConsumerState::ALL.map(Shown::Consumer));
+        }
+        wanted.retain(|shown| named(states, shown.name()));
+        GroupQuery { wanted }
+    }
+
+    pub(crate) fn wants(&self, shown: Shown) -> bool {
+        self.wanted.contains(&shown)
     }
 }
 
@@ -93,6 +103,10 @@ pub enum Ask {
     List(GroupQuery),
     /// One group of DescribeGroups.
     Describe(String),
+    /// ConsumerGroupHeartbeat.
+    ConsumerHeartbeat(ConsumerGroupHeartbeatRequest),
+    /// One group of ConsumerGroupDescribe.
+    ConsumerDescribe(String),
     /// One group of DeleteGroups.
     Delete(String),
 }
@@ -143,6 +157,10 @@ answers! {
     List(Result<Vec<ListedGroup>, ErrorCode>),
     /// To [`Ask::Describe`].
     Describe(DescribedGroup),
+    /// To [`Ask::ConsumerHeartbeat`].
+    ConsumerHeartbeat(ConsumerGroupHeartbeatResponse),
+    /// To [`Ask::ConsumerDescribe`].
+    ConsumerDescribe(consumer_group_describe_response::DescribedGroup),
     /// To [`Ask::Delete`].
     Delete(DeletableGroupResult),
 }
@@ -204,11 +222,55 @@ impl Ask {
                 ..DescribedGroup::default()
             }
             .into(),
+            Ask::ConsumerHeartbeat(_) => ConsumerGroupHeartbeatResponse {
+                error_code,
+                ..ConsumerGroupHeartbeatResponse::default()
+            }
+            .into(),
+            Ask::ConsumerDescribe(group) => consumer_group_describe_response::DescribedGroup {
+                group_id: group.clone(),
+                error_code,
+                ..consumer_group_describe_response::DescribedGroup::default()
+            }
+            .into(),
             Ask::Delete(group) => DeletableGroupResult {
                 group_id: group.clone(),
                 error_code,
             }
             .into(),
+        }
+    }
+}
+
+impl Answer {
+    /// What is told instead when what was to be said could not be written.
+    pub(crate) fn into_refusal(self, code: ErrorCode) -> Answer {
+        let error_code = code.code();
+        match self {
+            Answer::Join(_) => refused_join(code, "").into(),
+            Answer::Sync(_) => refused_sync(code).into(),
+            Answer::Heartbeat(mut answer) => {
+                answer.error_code = error_code;
+                answer.into()
+            }
+            Answer::Leave(mut answer) => {
+                answer.error_code = error_code;
+                answer.members.clear();
+                answer.into()
+            }
+            Answer::ConsumerHeartbeat(_) => ConsumerGroupHeartbeatResponse {
+                error_code,
+                ..ConsumerGroupHeartbeatResponse::default()
+            }
+            .into(),
+            // These never wait for records of a group.
+            Answer::Commit(_)
+            | Answer::FetchOffsets(_)
+            | Answer::DeleteOffsets(_)
+            | Answer::List(_)
+            | Answer::Describe(_)
+            | Answer::ConsumerDescribe(_)
+            | Answer::Delete(_) => self,
         }
     }
 }
@@ -271,7 +333,8 @@ pub(crate) fn refused_members(request: &LeaveGroupRequest, code: ErrorCode) -> L
 #[cfg(test)]
 mod tests {
     use super::GroupQuery;
-    use crate::group::State;
+    use crate::consumer::ConsumerState;
+    use crate::group::{Shown, State};
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -279,11 +342,15 @@ mod tests {
 
     #[test]
     fn a_query_is_small_whatever_it_names() {
-        assert_eq!(GroupQuery::new(&[], &[]).states, State::ALL);
+        assert_eq!(GroupQuery::new(&[], &[]).wanted.len(), 9);
         let many = names(&["stable", "no state"].repeat(10_000));
         let query = GroupQuery::new(&many, &names(&["Classic", "consumer"]));
-        assert_eq!(query.states, [State::Stable]);
-        assert!(GroupQuery::new(&names(&["x"]), &[]).states.is_empty());
-        assert!(GroupQuery::new(&[], &names(&["share"])).states.is_empty());
+        let stable = [
+            Shown::Classic(State::Stable),
+            Shown::Consumer(ConsumerState::Stable),
+        ];
+        assert_eq!(query.wanted, stable);
+        assert!(GroupQuery::new(&names(&["x"]), &[]).wanted.is_empty());
+        assert!(GroupQuery::new(&[], &names(&["share"])).wanted.is_empty());
     }
 }

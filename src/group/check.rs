@@ -22,6 +22,10 @@ impl Coordinator {
             timers += check_timers(group, &self.timers, self.is_loading());
             check_counts(group);
             check_state(group);
+            if let Some(consumer) = group.consumer.as_deref().filter(|_| !self.is_loading()) {
+                assert!(group.members.is_empty(), "{id}: members of both kinds");
+                consumer.check(id);
+            }
             assert_eq!(group.offsets.iter().count(), group.offsets.len(), "{id}");
             let writes = self.writes.pending.values();
             let of_group = writes.filter(|pending| pending.group == *id).count();
@@ -53,6 +57,18 @@ fn check_timers(group: &Group, timers: &Timers, is_loading: bool) -> usize {
         let timer = Timer::Session(id(), Rc::clone(&member.id));
         assert!(timers.contains(member.timer_at, timer), "{}", member.id);
     }
+    let mut of_consumer = 0;
+    for member in group.consumer.iter().flat_map(|c| c.members.values()) {
+        let timer = Timer::Session(id(), Rc::clone(&member.id));
+        assert!(timers.contains(member.timer_at, timer), "{}", member.id);
+        assert!(member.timer_at <= member.due, "{}: too late", member.id);
+        of_consumer += 1;
+        if let Some((at, _)) = member.deadline {
+            let timer = Timer::Deadline(id(), Rc::clone(&member.id));
+            assert!(timers.contains(at, timer), "{}", member.id);
+            of_consumer += 1;
+        }
+    }
     for (member, due) in &group.pending {
         let timer = Timer::Pending(id(), Rc::clone(member));
         assert!(timers.contains(*due, timer), "{member}");
@@ -64,7 +80,7 @@ fn check_timers(group: &Group, timers: &Timers, is_loading: bool) -> usize {
         assert!(timers.contains(due, Timer::Sync(id())), "{}", group.id);
     }
     let phases = usize::from(group.join_due.is_some()) + usize::from(group.sync_due.is_some());
-    group.members.len() + group.pending.len() + phases
+    group.members.len() + group.pending.len() + phases + of_consumer
 }
 
 fn check_counts(group: &Group) {

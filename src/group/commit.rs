@@ -50,7 +50,11 @@ impl Group {
     ) -> Option<OffsetCommitResponse> {
         let generation = request.generation_id_or_member_epoch;
         let instance = request.group_instance_id.as_deref();
-        if let Err(code) = self.check_commit(&request.member_id, instance, generation) {
+        let allowed = match &self.consumer {
+            Some(group) => group.check_commit(&request.member_id, generation, version),
+            None => self.check_commit(&request.member_id, instance, generation),
+        };
+        if let Err(code) = allowed.and(self.check_alive()) {
             return Some(refused_commit(request, code));
         }
         self.touch(turn.now.ms, &request.member_id);
@@ -63,7 +67,7 @@ impl Group {
         for (topic, rows) in request.topics.iter().zip(&mut answer.topics) {
             let name = self.offsets.name_of(&topic.name);
             // The topic may have gone while the request was on its way to this core.
-            let is_there = (turn.topics)(&name) == Some(topic.topic_id);
+            let is_there = turn.topics.id(&name) == Some(topic.topic_id);
             for (asked, row) in topic.partitions.iter().zip(&mut rows.partitions) {
                 if !is_there {
                     row.error_code = unknown_topic(version).code();
@@ -109,6 +113,16 @@ impl Coordinator {
         request: &OffsetFetchRequestGroup,
     ) -> OffsetFetchResponseGroup {
         let group = self.groups.get(request.group_id.as_str());
+        if let Some(consumer) = group.and_then(|group| group.consumer.as_deref())
+            && let Err(code) =
+                consumer.check_fetch(request.member_id.as_deref(), request.member_epoch)
+        {
+            return OffsetFetchResponseGroup {
+                group_id: request.group_id.clone(),
+                error_code: code.code(),
+                ..OffsetFetchResponseGroup::default()
+            };
+        }
         let topics = match &request.topics {
             Some(wanted) => wanted
                 .iter()
@@ -130,7 +144,7 @@ impl Coordinator {
     ) -> OffsetFetchResponseTopics {
         // Who asks by id must not get the offsets of another topic that has the name by now.
         let is_another =
-            topic.topic_id != TopicId::ZERO && (self.topics)(&topic.name) != Some(topic.topic_id);
+            topic.topic_id != TopicId::ZERO && self.topics.id(&topic.name) != Some(topic.topic_id);
         let row = |index: &i32| match is_another {
             true => OffsetFetchResponsePartitions {
                 error_code: ErrorCode::UnknownTopicId.code(),
@@ -152,7 +166,7 @@ impl Coordinator {
         let topics = group.offsets.sorted().into_iter();
         let all = topics.map(|(name, partitions)| OffsetFetchResponseTopics {
             name: name.to_string(),
-            topic_id: (self.topics)(name).unwrap_or(TopicId::ZERO),
+            topic_id: self.topics.id(name).unwrap_or(TopicId::ZERO),
             partitions: partitions
                 .iter()
                 .filter(|(_, committed)| self.is_visible(name, committed))
@@ -269,7 +283,7 @@ impl Coordinator {
                     let id = value.as_ref().map(|committed| committed.topic_id);
                     Some(((Rc::clone(topic), *partition), id))
                 }
-                Record::Group { .. } => None,
+                Record::Group { .. } | Record::Consumer { .. } => None,
             })
             .collect()
     }

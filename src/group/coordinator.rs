@@ -14,11 +14,11 @@ use crate::ask::{
     refused_members, refused_sync,
 };
 use crate::group::{Group, State};
-use crate::orphans::Topics;
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::tally::{Happened, Tally};
 use crate::timers::{Timer, Timers};
+use crate::topics::Topics;
 use crate::turn::{Pending, Then, Turn, Writes};
 
 /// First version of OffsetCommit that says when there is no such group (KIP-848).
@@ -38,7 +38,7 @@ pub struct Coordinator {
     pub(crate) happened: Happened,
     /// When the log had been replayed.
     pub(crate) loaded: Now,
-    draw: Draw,
+    pub(crate) draw: Draw,
     is_loading: bool,
 }
 
@@ -66,7 +66,9 @@ impl Coordinator {
     /// Replays one record of the log.
     pub fn on_record(&mut self, record: Record, now: Now) {
         let id = match &record {
-            Record::Offset { group, .. } | Record::Group { group, .. } => Rc::clone(group),
+            Record::Offset { group, .. }
+            | Record::Group { group, .. }
+            | Record::Consumer { group, .. } => Rc::clone(group),
         };
         self.ensure_group(&id, now);
         // Replaying has no effects: nobody waits yet.
@@ -90,6 +92,7 @@ impl Coordinator {
                 if members.len() > size_max {
                     group.prepare(turn);
                 }
+                group.consumer_loaded(turn);
             });
         }
         self.end_orphans(now, out);
@@ -137,6 +140,10 @@ impl Coordinator {
             Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
             Ask::List(query) => Some(Answer::List(Ok(self.list(&query)))),
             Ask::Describe(group) => Some(self.describe(&group, caller.version).into()),
+            Ask::ConsumerHeartbeat(request) => {
+                self.consumer_heartbeat(now, caller, &request, token, out)
+            }
+            Ask::ConsumerDescribe(group) => Some(self.consumer_describe(&group).into()),
             Ask::Delete(group) => self.delete(now, &group, token, out),
         };
         if let Some(answer) = answer {
@@ -157,7 +164,7 @@ impl Coordinator {
                 // The state of the members is ahead of the log; only offsets wait for it.
                 match record {
                     Record::Offset { .. } => group.replay(record),
-                    Record::Group { .. } => {}
+                    Record::Group { .. } | Record::Consumer { .. } => {}
                 }
             }
             match pending.then {
@@ -169,15 +176,21 @@ impl Coordinator {
                 Then::DeleteOffsets(token, answer) => turn.answer(token, answer),
                 Then::Assign { generation, shares } => group.on_assigned(turn, generation, shares),
                 Then::Replace(made) => group.on_replaced(turn, made),
+                Then::Log(_) => {}
                 Then::Delete(token, answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     group.is_recorded = false;
+                    group.consumer = None;
                     turn.answer(token, answer);
                 }
                 Then::Retire { .. } => {
                     group.transition(State::Empty, turn.now.wall);
                     group.is_recorded = false;
+                    group.consumer = None;
                 }
+            }
+            for (token, answer) in pending.also {
+                turn.answer(token, answer);
             }
         });
     }
@@ -195,8 +208,13 @@ impl Coordinator {
     ) {
         let pending = self.take_write(id);
         let code = told(error);
-        self.with_turn(&pending.group, now, out, |group, turn| {
+        let lost = pending.records;
+        self.with_bare_turn(&pending.group, now, out, |group, turn| {
             group.writes -= 1;
+            group.unlogged.extend(lost.iter().filter_map(Record::mark));
+            for (token, answer) in pending.also {
+                turn.answer(token, answer.into_refusal(code));
+            }
             match pending.then {
                 Then::Nothing => {}
                 Then::Commit(token, mut answer) => {
@@ -213,6 +231,7 @@ impl Coordinator {
                 }
                 Then::Assign { generation, .. } => group.on_assign_failed(turn, generation, code),
                 Then::Replace(failed) => group.on_replace_failed(turn, failed, code),
+                Then::Log(keys) => group.unlogged.extend(keys),
                 Then::Delete(token, mut answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     answer.error_code = code.code();
@@ -234,7 +253,13 @@ impl Coordinator {
         while let Some(timer) = self.timers.take_due(now.ms) {
             match timer {
                 Timer::Session(id, member) => {
-                    self.with_turn(&id, now, out, |g, turn| g.on_session_due(turn, &member));
+                    self.with_turn(&id, now, out, |group, turn| match group.consumer {
+                        Some(_) => group.on_consumer_session_due(turn, &member),
+                        None => group.on_session_due(turn, &member),
+                    })
+                }
+                Timer::Deadline(id, member) => {
+                    self.with_turn(&id, now, out, |g, turn| g.on_deadline(turn, &member));
                 }
                 Timer::Pending(id, member) => self.with_turn(&id, now, out, |group, turn| {
                     group.pending.remove(&member);
@@ -298,6 +323,14 @@ impl Coordinator {
         self.ensure_group(&id, now);
         let mut refused = None;
         self.with_turn(&id, now, out, |group, turn| {
+            if group.consumer.is_some() {
+                if group.member_count() > 0 {
+                    let code = ErrorCode::InconsistentGroupProtocol;
+                    refused = Some(refused_join(code, &request.member_id));
+                    return;
+                }
+                group.become_classic();
+            }
             refused = group.join(turn, caller, request, token, random);
         });
         refused.map(Answer::from)
@@ -369,7 +402,7 @@ impl Coordinator {
         answer
     }
 
-    fn ensure_group(&mut self, id: &Rc<str>, now: Now) {
+    pub(crate) fn ensure_group(&mut self, id: &Rc<str>, now: Now) {
         if !self.groups.contains_key(id) {
             let group = Group::new(Rc::clone(id), now.wall);
             self.tally.add(&group);
@@ -377,9 +410,27 @@ impl Coordinator {
         }
     }
 
-    /// Runs an event on a group, if there is such a group, keeps the sum of bytes, and forgets the
-    /// group when nothing of it is left.
+    /// Runs an event on a group, if there is such a group, writes what it marked, keeps the sum of
+    /// bytes, and forgets the group when nothing of it is left.
     pub(crate) fn with_turn(
+        &mut self,
+        id: &str,
+        now: Now,
+        out: &mut Vec<Effect>,
+        event: impl FnOnce(&mut Group, &mut Turn<'_>),
+    ) {
+        let is_loading = self.is_loading;
+        self.with_bare_turn(id, now, out, |group, turn| {
+            event(group, turn);
+            if group.state != State::Dead && !is_loading {
+                group.write_unlogged(turn);
+            }
+        });
+    }
+
+    /// As [`Coordinator::with_turn`], and writes nothing that was marked: after a write that failed
+    /// the next one is for the next event.
+    fn with_bare_turn(
         &mut self,
         id: &str,
         now: Now,
@@ -398,8 +449,10 @@ impl Coordinator {
             writes: &mut self.writes,
             happened: &mut self.happened,
             out,
+            deferred: Vec::new(),
         };
         event(group, &mut turn);
+        turn.defer(group.last_log);
         if group.is_forgettable() {
             self.groups.remove(id);
         } else {

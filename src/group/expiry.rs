@@ -50,16 +50,13 @@ impl Coordinator {
             self.with_turn(&id, now, out, |group, turn| {
                 let is_abandoned = group.is_abandoned(ends.len());
                 group.end(turn, &ends);
-                if is_abandoned && group.is_recorded {
+                if is_abandoned && (group.is_recorded || group.consumer.is_some()) {
                     let since = group.state_since;
-                    let record = Record::Group {
-                        group: Rc::clone(&group.id),
-                        value: None,
-                    };
+                    let records = group.end_records();
                     // Nobody may join what is going.
                     group.transition(State::Dead, turn.now.wall);
                     group.writes += 1;
-                    turn.write(&group.id, vec![record], Then::Retire { since });
+                    turn.write(&group.id, records, Then::Retire { since });
                     retired = 1;
                 }
             });
@@ -113,6 +110,8 @@ impl Group {
     fn ages(&self) -> Ages {
         match (self.state, self.protocol_type.as_deref()) {
             (State::Dead, _) => Ages::Never,
+            // Of members, those that are subscribed to do not age.
+            _ if self.consumer.is_some() => Ages::FromCommit,
             // Nobody ever joined: a consumer that shares out by itself keeps its offsets here.
             (_, None) => Ages::FromCommit,
             (State::Empty, Some(_)) => match self.state_since {
@@ -130,6 +129,7 @@ impl Group {
     /// Without members, and without offsets once `ending` of them are gone.
     fn is_abandoned(&self, ending: usize) -> bool {
         self.state == State::Empty
+            && self.member_count() == 0
             && self.pending.is_empty()
             && self.writes == 0
             && self.offsets.len() == ending

@@ -1,7 +1,7 @@
 //! One group: its state and what can be read from it. What changes it stands in `membership` (joining,
 //! living, leaving) and `rebalance` (the phases).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -12,6 +12,8 @@ use thalweg_protocol::messages::join_group_response::JoinGroupResponseMember;
 use thalweg_types::TimestampMs;
 use thalweg_types::limits::MEMBER_CLIENT_ID_BYTES_MAX;
 
+use crate::ask::WriteId;
+use crate::consumer::{ConsumerGroup, ConsumerState, Key};
 use crate::member::{Member, Waiting};
 use crate::offsets::Offsets;
 use crate::record::Record;
@@ -56,6 +58,25 @@ impl State {
     }
 }
 
+/// Where a group stands, in either protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Of the classic protocol.
+    Classic(State),
+    /// Of the newer one.
+    Consumer(ConsumerState),
+}
+
+impl Shown {
+    /// Kafka's name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shown::Classic(state) => state.name(),
+            Shown::Consumer(state) => state.name(),
+        }
+    }
+}
+
 /// The first rebalance of a group waits for members that may be starting (KIP-134).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InitialDelay {
@@ -93,6 +114,12 @@ pub(crate) struct Group {
     pub(crate) sync_due: Option<u64>,
     /// The shares of this generation are being written.
     pub(crate) is_assigning: bool,
+    /// The group as one of the newer protocol; it has no classic members then.
+    pub(crate) consumer: Option<Box<ConsumerGroup>>,
+    /// Records that the log does not hold as they should be.
+    pub(crate) unlogged: BTreeSet<Key>,
+    /// The last write of such records.
+    pub(crate) last_log: Option<WriteId>,
     pub(crate) offsets: Offsets,
     /// Bytes of the members.
     pub(crate) member_bytes: usize,
@@ -122,6 +149,9 @@ impl Group {
             join_due: None,
             sync_due: None,
             is_assigning: false,
+            consumer: None,
+            unlogged: BTreeSet::new(),
+            last_log: None,
             offsets: Offsets::default(),
             member_bytes: 0,
             is_recorded: false,
@@ -172,6 +202,21 @@ impl Group {
                 self.restore(GroupMetadataValue::default());
                 self.is_recorded = false;
             }
+            Record::Consumer { record, .. } => self.replay_consumer(record),
+        }
+    }
+
+    /// Members of either protocol.
+    pub(crate) fn member_count(&self) -> usize {
+        let newer = self.consumer.as_ref().map_or(0, |c| c.members.len());
+        self.members.len() + newer
+    }
+
+    /// Where the group stands, in whichever protocol.
+    pub(crate) fn shown(&self) -> Shown {
+        match (&self.consumer, self.state) {
+            (_, State::Dead) | (None, _) => Shown::Classic(self.state),
+            (Some(consumer), _) => Shown::Consumer(consumer.state()),
         }
     }
 
@@ -311,6 +356,9 @@ impl Group {
 
     /// True when deleting offsets of `topic` would take them from a member at work.
     pub(crate) fn is_subscribed(&self, topic: &str) -> bool {
+        if let Some(consumer) = &self.consumer {
+            return consumer.is_subscribed(topic);
+        }
         if self.members.is_empty() || self.protocol_type.as_deref() != Some(CONSUMER) {
             return false;
         }
@@ -333,13 +381,19 @@ impl Group {
             && self.offsets.is_empty()
             && !self.is_recorded
             && self.writes == 0
+            && self.unlogged.is_empty()
+            && self
+                .consumer
+                .as_ref()
+                .is_none_or(|c| c.epoch == 0 && c.members.is_empty())
     }
 
     /// What the group counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
         const GROUP_BYTES: usize = 512;
         let pending = self.pending.len() * PENDING_MEMBER_BYTES;
-        GROUP_BYTES + self.id.len() + self.member_bytes + pending + self.offsets.bytes()
+        let consumer = self.consumer.as_ref().map_or(0, |c| c.bytes());
+        GROUP_BYTES + self.id.len() + self.member_bytes + pending + self.offsets.bytes() + consumer
     }
 }
 

@@ -1,9 +1,10 @@
 //! Consumer groups and committed offsets: the coordinator of one partition of `__consumer_offsets`.
 //!
-//! **Owns** the rules of the classic group protocol (rounds, generations, timeouts, refusals), the
-//! committed offsets, and the records that both leave in the log. **Refuses to know** sockets, logs,
-//! and clocks: requests come decoded, time and random ids as arguments. Of topics it asks only which
-//! id a name has now ([`Topics`]).
+//! **Owns** the rules of both group protocols: the classic one (rounds, generations, timeouts,
+//! refusals) and that of KIP-848 (epochs, assignors, reconciliation); the committed offsets; and the
+//! records that all that leaves in the log. **Refuses to know** sockets, logs, and clocks: requests
+//! come decoded, time and random ids as arguments. Of topics it asks names, ids and sizes
+//! ([`TopicCatalog`]).
 //!
 //! # Shape
 //! Decide, write, replay: a request is checked against the state and answered at once, or parked, or
@@ -29,12 +30,13 @@
 //! A heartbeat: two look-ups, no allocation. A commit: one record per partition. A timer costs
 //! nothing when its member lives: it is moved when it runs out, not with each heartbeat.
 //!
-//! Start reading at [`Coordinator`], then `group`, then `rebalance`.
+//! Start reading at [`Coordinator`], then `group`, then `rebalance`; for the newer protocol at `consumer`.
 
 mod admin;
 mod ask;
 mod check;
 mod commit;
+mod consumer;
 mod coordinator;
 mod expiry;
 mod group;
@@ -50,6 +52,7 @@ mod static_members;
 mod subscription;
 mod tally;
 mod timers;
+mod topics;
 mod turn;
 
 #[cfg(test)]
@@ -57,13 +60,14 @@ mod machine_tests;
 
 pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Token, WriteId};
 pub use commit::VERSION_TOPIC_IDS;
+pub use consumer::{Assignor, ConsumerRecord};
 pub use coordinator::{Coordinator, Draw};
 pub use offsets::Committed;
-pub use orphans::Topics;
 pub use positions::Position;
 pub use record::{Record, RecordError};
-pub use settings::Settings;
+pub use settings::{ConsumerSettings, Settings};
 pub use tally::{Happened, Tally};
+pub use topics::{GroupSettings, TopicCatalog, TopicShape, Topics};
 
 /// Index of the partition of the offsets topic that holds `group`: Java's hash of the name, made
 /// positive as Kafka does it, over the number of partitions.

@@ -219,6 +219,17 @@ impl Group {
         }
     }
 
+    /// Whether the group is not being deleted.
+    pub(crate) fn check_alive(&self) -> Result<(), ErrorCode> {
+        match self.state {
+            State::Dead => Err(ErrorCode::CoordinatorNotAvailable),
+            State::Empty
+            | State::PreparingRebalance
+            | State::CompletingRebalance
+            | State::Stable => Ok(()),
+        }
+    }
+
     /// Whether a commit may move offsets (RP-108): a member of the generation, or nobody's client
     /// while there is no member.
     pub(crate) fn check_commit(

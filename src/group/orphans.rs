@@ -13,10 +13,8 @@ use crate::commit::tombstone;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::record::Record;
+use crate::topics::Topics;
 use crate::turn::{Then, Turn};
-
-/// The id of the topic that has a name now, as the shell knows it when it is asked.
-pub type Topics = Box<dyn Fn(&str) -> Option<TopicId>>;
 
 impl Coordinator {
     /// Topics of these names are gone, and `Topics` says so already. There may be new ones of the
@@ -98,5 +96,7 @@ impl Group {
 /// True when an offset that was committed with `id` counts in the topic that has the name now. One
 /// without an id, from older brokers, counts in any.
 pub(crate) fn is_of(topics: &Topics, name: &str, id: TopicId) -> bool {
-    topics(name).is_some_and(|now| id == TopicId::ZERO || id == now)
+    topics
+        .id(name)
+        .is_some_and(|now| id == TopicId::ZERO || id == now)
 }

@@ -1,7 +1,7 @@
 //! Records of `__consumer_offsets`: Kafka's types, keys and values.
 //!
 //! A key begins with its type, a value with its version, both two bytes. A record type that is not
-//! known here (the newer group protocols, other coordinators) is left alone, in the log and here.
+//! known here (share and streams groups, other coordinators) is left alone, in the log and here.
 
 use std::rc::Rc;
 
@@ -13,6 +13,7 @@ use thalweg_protocol::messages::{
 use thalweg_protocol::wire::{DecodeError, Decoder, EncodeError, Encoder};
 use thalweg_types::TimestampMs;
 
+use crate::consumer::ConsumerRecord;
 use crate::offsets::Committed;
 
 /// Type of an offset commit of Kafka up to 0.8.2; its key has the layout of today's.
@@ -21,7 +22,7 @@ const TYPE_OFFSET: i16 = 1;
 const TYPE_GROUP: i16 = 2;
 
 /// Only version of both keys.
-const KEY_VERSION: i16 = 0;
+pub(crate) const KEY_VERSION: i16 = 0;
 /// Version of an offset that ends at a time its client chose. It has no topic id.
 const OFFSET_VERSION_EXPIRING: i16 = 1;
 /// Version of every other offset: the first with a topic id, as Kafka 4.3 writes it.
@@ -49,6 +50,13 @@ pub enum Record {
         group: Rc<str>,
         /// Generation, members and shares.
         value: Option<GroupMetadataValue>,
+    },
+    /// Something of a group of the newer protocol.
+    Consumer {
+        /// Group id.
+        group: Rc<str>,
+        /// What.
+        record: ConsumerRecord,
     },
 }
 
@@ -92,6 +100,7 @@ impl Record {
                 };
                 prefixed(TYPE_GROUP, &key, KEY_VERSION)
             }
+            Record::Consumer { group, record } => record.key(group),
         }
     }
 
@@ -123,6 +132,7 @@ impl Record {
             Record::Group {
                 value: Some(value), ..
             } => prefixed(GROUP_VERSION, value, GROUP_VERSION).map(Some),
+            Record::Consumer { record, .. } => record.value(),
         }
     }
 
@@ -151,7 +161,10 @@ impl Record {
                     value: decode_value(value)?,
                 }))
             }
-            _other_coordinators => Ok(None),
+            newer => {
+                let found = ConsumerRecord::decode(newer, key, value)?;
+                Ok(found.map(|(group, record)| Record::Consumer { group, record }))
+            }
         }
     }
 }
@@ -167,7 +180,11 @@ fn committed(value: OffsetCommitValue) -> Committed {
     }
 }
 
-fn prefixed<M: Message>(prefix: i16, message: &M, version: i16) -> Result<Bytes, EncodeError> {
+pub(crate) fn prefixed<M: Message>(
+    prefix: i16,
+    message: &M,
+    version: i16,
+) -> Result<Bytes, EncodeError> {
     let mut e = Encoder::new();
     e.i16(prefix);
     message.encode(&mut e, version)?;
@@ -175,14 +192,14 @@ fn prefixed<M: Message>(prefix: i16, message: &M, version: i16) -> Result<Bytes,
     Ok(e.finish().bytes)
 }
 
-fn decode<M: Message>(bytes: &[u8], version: i16) -> Result<M, DecodeError> {
+pub(crate) fn decode<M: Message>(bytes: &[u8], version: i16) -> Result<M, DecodeError> {
     let mut d = Decoder::new(BytesMut::from(bytes));
     let message = M::decode(&mut d, version)?;
     d.finish()?;
     Ok(message)
 }
 
-fn decode_value<M: Message>(value: Option<&[u8]>) -> Result<Option<M>, RecordError> {
+pub(crate) fn decode_value<M: Message>(value: Option<&[u8]>) -> Result<Option<M>, RecordError> {
     let Some(value) = value else {
         return Ok(None);
     };

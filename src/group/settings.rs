@@ -6,6 +6,8 @@ use thalweg_types::limits::{
     COORDINATOR_BYTES_MAX, COORDINATOR_GROUPS_MAX, GROUP_BYTES_MAX, GROUP_PENDING_MEMBERS_MAX,
 };
 
+use crate::consumer::Assignor;
+
 /// Bounds and delays of one coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -29,6 +31,33 @@ pub struct Settings {
     pub group_bytes_max: usize,
     /// Bytes of all groups and offsets of this coordinator.
     pub bytes_max: usize,
+    /// Of groups of the newer protocol.
+    pub consumer: ConsumerSettings,
+}
+
+/// What holds for groups of the newer protocol (KIP-848).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerSettings {
+    /// `group.consumer.session.timeout.ms`.
+    pub session_ms: i32,
+    /// `group.consumer.heartbeat.interval.ms`.
+    pub heartbeat_ms: i32,
+    /// `group.consumer.max.size`, in members.
+    pub size_max: usize,
+    /// `group.consumer.assignors`, the preferred one first.
+    pub assignors: Vec<Assignor>,
+}
+
+impl Default for ConsumerSettings {
+    /// Kafka's defaults.
+    fn default() -> ConsumerSettings {
+        ConsumerSettings {
+            session_ms: 45_000,
+            heartbeat_ms: 5_000,
+            size_max: i32::MAX as usize,
+            assignors: Assignor::ALL.to_vec(),
+        }
+    }
 }
 
 impl Default for Settings {
@@ -45,6 +74,7 @@ impl Default for Settings {
             groups_max: COORDINATOR_GROUPS_MAX,
             group_bytes_max: GROUP_BYTES_MAX,
             bytes_max: COORDINATOR_BYTES_MAX,
+            consumer: ConsumerSettings::default(),
         }
     }
 }

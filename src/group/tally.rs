@@ -1,6 +1,7 @@
 //! What a coordinator holds, and what happened in it, as numbers for operators.
 
-use crate::group::{Group, State};
+use crate::consumer::ConsumerState;
+use crate::group::{Group, Shown, State};
 
 /// What a coordinator holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub struct Tally {
     pub completing: usize,
     /// Groups whose members all have their shares.
     pub stable: usize,
+    /// Groups of the newer protocol whose partitions are to be shared out anew.
+    pub assigning: usize,
+    /// Groups of the newer protocol whose members move towards their shares.
+    pub reconciling: usize,
     /// Groups that are being deleted.
     pub dead: usize,
     /// Members of all groups.
@@ -40,20 +45,27 @@ pub struct Happened {
 
 impl Tally {
     pub(crate) fn add(&mut self, group: &Group) {
-        *self.of(group.state) += 1;
-        self.members += group.members.len();
+        *self.of(group.shown()) += 1;
+        self.members += group.member_count();
         self.offsets += group.offsets.len();
         self.bytes += group.bytes();
     }
 
     pub(crate) fn remove(&mut self, group: &Group) {
-        *self.of(group.state) -= 1;
-        self.members -= group.members.len();
+        *self.of(group.shown()) -= 1;
+        self.members -= group.member_count();
         self.offsets -= group.offsets.len();
         self.bytes -= group.bytes();
     }
 
-    fn of(&mut self, state: State) -> &mut usize {
+    fn of(&mut self, shown: Shown) -> &mut usize {
+        let state = match shown {
+            Shown::Classic(state) => state,
+            Shown::Consumer(ConsumerState::Empty) => return &mut self.empty,
+            Shown::Consumer(ConsumerState::Assigning) => return &mut self.assigning,
+            Shown::Consumer(ConsumerState::Reconciling) => return &mut self.reconciling,
+            Shown::Consumer(ConsumerState::Stable) => return &mut self.stable,
+        };
         match state {
             State::Empty => &mut self.empty,
             State::PreparingRebalance => &mut self.preparing,

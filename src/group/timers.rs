@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     Join(Rc<str>),
     /// The syncing phase of a group.
     Sync(Rc<str>),
+    /// What a member of the newer protocol must do by then (group, member).
+    Deadline(Rc<str>, Rc<str>),
     /// The next look for what is over, in all groups.
     Expiry,
 }

@@ -1,6 +1,6 @@
 //! What a group may touch beside itself while it handles one event.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -10,12 +10,13 @@ use thalweg_protocol::messages::{OffsetCommitResponse, OffsetDeleteResponse};
 use thalweg_types::TimestampMs;
 
 use crate::ask::{Answer, Effect, Now, Token, WriteId};
-use crate::orphans::Topics;
+use crate::consumer::Key;
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::static_members::Replacement;
 use crate::tally::Happened;
 use crate::timers::Timers;
+use crate::topics::Topics;
 
 /// What happens when a write is committed.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) enum Then {
     },
     /// A static member has a new id.
     Replace(Replacement),
+    /// What was marked is in the log.
+    Log(BTreeSet<Key>),
     /// The group is gone.
     Delete(Token, DeletableGroupResult),
     /// The group is gone because its time was over. It was without members since then.
@@ -45,6 +48,8 @@ pub(crate) struct Pending {
     pub(crate) group: Rc<str>,
     pub(crate) records: Vec<Record>,
     pub(crate) then: Then,
+    /// Who else is told when it is committed, and what.
+    pub(crate) also: Vec<(Token, Answer)>,
 }
 
 /// The writes on their way, oldest first.
@@ -63,6 +68,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) writes: &'a mut Writes,
     pub(crate) happened: &'a mut Happened,
     pub(crate) out: &'a mut Vec<Effect>,
+    /// Answers that wait for what this event writes.
+    pub(crate) deferred: Vec<(Token, Answer)>,
 }
 
 impl Turn<'_> {
@@ -71,7 +78,26 @@ impl Turn<'_> {
         self.out.push(Effect::Answer { token, answer });
     }
 
-    pub(crate) fn write(&mut self, group: &Rc<str>, records: Vec<Record>, then: Then) {
+    /// Gives the answers that were deferred: with the last write of what was marked if that is still on
+    /// its way, else now.
+    pub(crate) fn defer(&mut self, last: Option<WriteId>) {
+        let deferred = std::mem::take(&mut self.deferred);
+        match last.and_then(|last| self.writes.pending.get_mut(&last)) {
+            Some(pending) => pending.also.extend(deferred),
+            None => {
+                for (token, answer) in deferred {
+                    self.answer(token, answer);
+                }
+            }
+        }
+    }
+
+    /// As [`Turn::answer`], once all that is marked is in the log.
+    pub(crate) fn answer_once_logged(&mut self, token: Token, answer: impl Into<Answer>) {
+        self.deferred.push((token, answer.into()));
+    }
+
+    pub(crate) fn write(&mut self, group: &Rc<str>, records: Vec<Record>, then: Then) -> WriteId {
         let id = WriteId(self.writes.next);
         self.writes.next += 1;
         self.out.push(Effect::Write {
@@ -83,7 +109,9 @@ impl Turn<'_> {
             group,
             records,
             then,
+            also: Vec::new(),
         };
         self.writes.pending.insert(id, pending);
+        id
     }
 }

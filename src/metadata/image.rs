@@ -10,6 +10,9 @@ use thalweg_types::{BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicPartiti
 use crate::names;
 use crate::record::Record;
 
+/// Kafka's number of the resource type GROUP.
+pub const RESOURCE_TYPE_GROUP: i8 = 32;
+
 /// What a property belongs to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resource {
@@ -170,6 +173,22 @@ impl Image {
     /// All topics, sorted by name.
     pub fn topics(&self) -> impl ExactSizeIterator<Item = &Arc<Topic>> {
         self.by_name.values()
+    }
+
+    /// True when no topic differs from those of `other`, which is known without looking at each.
+    #[must_use]
+    pub fn has_topics_of(&self, other: &Image) -> bool {
+        Arc::ptr_eq(&self.by_name, &other.by_name)
+    }
+
+    /// A property that was set for a group (KIP-848).
+    #[must_use]
+    pub fn group_setting(&self, group: &str, name: &str) -> Option<&str> {
+        // Asked for with every heartbeat, while hardly any group has settings.
+        let groups = Resource::Other(RESOURCE_TYPE_GROUP, String::new())..;
+        self.configs.range(groups).next()?;
+        let group = Resource::Other(RESOURCE_TYPE_GROUP, group.to_owned());
+        Some(self.configs.get(&group)?.get(name)?)
     }
 
     /// One partition.

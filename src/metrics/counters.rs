@@ -87,6 +87,8 @@ counters! {
     Gauge groups_preparing = "thalweg_groups_preparing_rebalance", "Groups whose members join the next generation.";
     Gauge groups_completing = "thalweg_groups_completing_rebalance", "Groups that wait for their leader to share out.";
     Gauge groups_stable = "thalweg_groups_stable", "Groups whose members all have their shares.";
+    Gauge groups_assigning = "thalweg_groups_assigning", "Groups of the newer protocol whose partitions are to be shared out anew.";
+    Gauge groups_reconciling = "thalweg_groups_reconciling", "Groups of the newer protocol whose members move towards their shares.";
     Gauge groups_dead = "thalweg_groups_dead", "Groups whose deletion is being written.";
     Gauge group_members = "thalweg_group_members", "Members of all groups.";
     Gauge group_offsets = "thalweg_group_offsets", "Committed offsets held.";

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
 use thalweg_group::{
-    Answer, Ask, Caller, Coordinator, Effect, Happened, Now, Position, Record, Settings, Tally,
-    Token, WriteId,
+    Answer, Ask, Assignor, Caller, ConsumerSettings, Coordinator, Effect, Happened, Now, Position,
+    Record, Settings, Tally, Token, WriteId,
 };
 use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
@@ -25,6 +25,7 @@ use thalweg_replica::Acks;
 use thalweg_types::{TimestampMs, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended, Row};
+use crate::coordinator_catalog::Catalog;
 use crate::coordinator_load;
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
@@ -44,7 +45,7 @@ pub(crate) struct GroupAsk {
 
 /// The coordinators of one shard.
 pub(crate) struct Coordinators {
-    view: SharedView,
+    catalog: Catalog,
     metrics: SharedMetrics,
     homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
     is_stopping: Cell<bool>,
@@ -53,7 +54,7 @@ pub(crate) struct Coordinators {
 impl Coordinators {
     pub(crate) fn new(view: SharedView, metrics: SharedMetrics) -> Coordinators {
         Coordinators {
-            view,
+            catalog: Catalog::new(view),
             metrics,
             homes: RefCell::default(),
             is_stopping: Cell::new(false),
@@ -124,6 +125,8 @@ impl Coordinators {
             sum.preparing += tally.preparing;
             sum.completing += tally.completing;
             sum.stable += tally.stable;
+            sum.assigning += tally.assigning;
+            sum.reconciling += tally.reconciling;
             sum.dead += tally.dead;
             sum.members += tally.members;
             sum.offsets += tally.offsets;
@@ -134,6 +137,8 @@ impl Coordinators {
         counters.groups_preparing = sum.preparing as u64;
         counters.groups_completing = sum.completing as u64;
         counters.groups_stable = sum.stable as u64;
+        counters.groups_assigning = sum.assigning as u64;
+        counters.groups_reconciling = sum.reconciling as u64;
         counters.groups_dead = sum.dead as u64;
         counters.group_members = sum.members as u64;
         counters.group_offsets = sum.offsets as u64;
@@ -178,12 +183,11 @@ pub(crate) struct Home {
 
 impl Home {
     fn new(partition: Rc<Partition>, settings: Settings, of: &Coordinators) -> Rc<Home> {
-        let view = Rc::clone(&of.view);
-        let topics = move |name: &str| Some(view.borrow().image.topic(name)?.id);
+        let topics = Box::new(of.catalog.clone());
         Rc::new(Home {
             metrics: Rc::clone(&of.metrics),
             partition,
-            machine: RefCell::new(Coordinator::new(settings, Box::new(topics), Box::new(draw))),
+            machine: RefCell::new(Coordinator::new(settings, topics, Box::new(draw))),
             waiting: RefCell::default(),
             next_token: Cell::new(0),
             writes: RefCell::default(),
@@ -227,6 +231,8 @@ impl Home {
             | Ask::DeleteOffsets(_)
             | Ask::List(_)
             | Ask::Describe(_)
+            | Ask::ConsumerHeartbeat(_)
+            | Ask::ConsumerDescribe(_)
             | Ask::Delete(_) => Waits::ForTheLog,
         };
         self.waiting
@@ -438,6 +444,16 @@ fn settings(config: &BrokerConfig) -> Settings {
         offset_metadata_bytes_max: config.offset_metadata_max_bytes(),
         offsets_retention_ms: config.offsets_retention_ms(),
         offsets_check_interval_ms: config.offsets_retention_check_interval_ms(),
+        consumer: ConsumerSettings {
+            session_ms: config.group_consumer_session_timeout_ms(),
+            heartbeat_ms: config.group_consumer_heartbeat_interval_ms(),
+            size_max: config.group_consumer_max_size(),
+            assignors: config
+                .group_consumer_assignors()
+                .iter()
+                .filter_map(|name| Assignor::named(name))
+                .collect(),
+        },
         ..Settings::default()
     }
 }

@@ -7,6 +7,7 @@ use thalweg_reactor::oneshot;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
 use crate::coordinator::GroupAsk;
+use crate::pace::Pace;
 use crate::peer::PeerRequest;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -44,6 +45,23 @@ impl Shard {
             Some(home) => self.ask_home(home, call, ask).await,
             None => GroupAnswer(Err(ErrorCode::NotCoordinator)),
         }
+    }
+
+    /// Puts a question about each group to its coordinator, and says which is which.
+    pub(crate) async fn ask_groups(
+        &self,
+        groups: Vec<String>,
+        call: &Call,
+        ask: impl Fn(String) -> Ask,
+    ) -> Vec<(String, GroupAnswer)> {
+        let mut asked = Vec::with_capacity(groups.len());
+        let mut pace = Pace::default();
+        for id in groups {
+            pace.step().await;
+            let coming = self.ask_group(&id, call, ask(id.clone())).await;
+            asked.push((id, coming));
+        }
+        asked
     }
 
     /// As [`Shard::ask_group`], by partition.

@@ -34,6 +34,7 @@ pub mod api;
 mod append_group;
 mod compaction;
 mod coordinator;
+mod coordinator_catalog;
 mod coordinator_load;
 mod flushing;
 mod groups;

@@ -162,27 +162,13 @@ impl Shard {
         match call.key {
             ApiKey::ListOffsets => self.reply(call, body, api::list_offsets::answer),
             ApiKey::Metadata => self.reply(call, body, api::metadata::answer),
-            ApiKey::OffsetCommit => {
-                self.reply_in_order(call, body, api::offset_commit::begin)
-                    .await
-            }
             ApiKey::OffsetFetch => self.reply(call, body, api::offset_fetch::answer),
             ApiKey::FindCoordinator => self.reply(call, body, api::find_coordinator::answer),
-            ApiKey::JoinGroup => {
-                self.reply_in_order(call, body, api::join_group::begin)
-                    .await
-            }
-            ApiKey::Heartbeat => self.reply_in_order(call, body, api::heartbeat::begin).await,
-            ApiKey::LeaveGroup => {
-                self.reply_in_order(call, body, api::leave_group::begin)
-                    .await
-            }
-            ApiKey::SyncGroup => {
-                self.reply_in_order(call, body, api::sync_group::begin)
-                    .await
-            }
             ApiKey::DescribeGroups => self.reply(call, body, api::describe_groups::answer),
             ApiKey::ListGroups => self.reply(call, body, api::list_groups::answer),
+            ApiKey::ConsumerGroupDescribe => {
+                self.reply(call, body, api::consumer_group_describe::answer)
+            }
             ApiKey::DeleteGroups => self.reply(call, body, api::delete_groups::answer),
             ApiKey::OffsetDelete => self.reply(call, body, api::offset_delete::answer),
             ApiKey::SaslHandshake => self.reply(call, body, api::sasl::handshake),
@@ -221,7 +207,39 @@ impl Shard {
             ApiKey::DescribeTopicPartitions => {
                 self.reply(call, body, api::describe_topic_partitions::answer)
             }
-            // `served` has refused every key that has no arm above.
+            _ => self.route_in_order(call, body).await,
+        }
+    }
+
+    /// Those whose order with the others of their connection counts at their coordinator.
+    async fn route_in_order(
+        self: &Rc<Self>,
+        call: Call,
+        body: Decoder,
+    ) -> Result<Verdict, DecodeError> {
+        match call.key {
+            ApiKey::OffsetCommit => {
+                self.reply_in_order(call, body, api::offset_commit::begin)
+                    .await
+            }
+            ApiKey::JoinGroup => {
+                self.reply_in_order(call, body, api::join_group::begin)
+                    .await
+            }
+            ApiKey::Heartbeat => self.reply_in_order(call, body, api::heartbeat::begin).await,
+            ApiKey::LeaveGroup => {
+                self.reply_in_order(call, body, api::leave_group::begin)
+                    .await
+            }
+            ApiKey::SyncGroup => {
+                self.reply_in_order(call, body, api::sync_group::begin)
+                    .await
+            }
+            ApiKey::ConsumerGroupHeartbeat => {
+                self.reply_in_order(call, body, api::consumer_group_heartbeat::begin)
+                    .await
+            }
+            // `served` has refused every key that has no arm.
             key => Ok(close(
                 CloseReason::BadRequest,
                 format!("{} is not served", key.name()),

@@ -239,6 +239,17 @@ pub const OFFSET_TOMBSTONES_PER_WRITE: usize = 1_000;
 /// Bytes of a client's id that are kept with its membership and stand in its member id.
 pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
 
+/// Bytes of a regular expression by which a member subscribes. A longer one is refused with
+/// INVALID_REGULAR_EXPRESSION.
+pub const SUBSCRIPTION_REGEX_BYTES_MAX: usize = 4 * 1024;
+
+/// Bytes that such an expression may take compiled; a larger one is refused in the same way.
+pub const SUBSCRIPTION_REGEX_COMPILED_BYTES_MAX: usize = 256 * 1024;
+
+/// Rounds in which partitions move between members that subscribe to different topics, so that all
+/// have about as many. What is left uneven then stays so.
+pub const ASSIGNOR_BALANCE_PASSES_MAX: usize = 16;
+
 /// Partitions whose log starts one look for old segments makes durable together before it removes the
 /// files.
 pub const RETENTION_PARTITIONS_TOGETHER: usize = 256;

@@ -4,13 +4,18 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::JoinGroupRequest;
 use thalweg_types::TimestampMs;
 
+use super::world::WorldTopics;
 use crate::{Answer, Ask, Caller, Coordinator, Effect, Now, Settings, Tally, Token};
 
 #[test]
 fn a_member_that_can_get_no_id_is_told_to_come_again() {
     let settings = Settings::default();
     let session_timeout_ms = *settings.session_timeout_ms.start();
-    let mut machine = Coordinator::new(settings, Box::new(|_| None), Box::new(|| None));
+    let mut machine = Coordinator::new(
+        settings,
+        Box::new(WorldTopics::default()),
+        Box::new(|| None),
+    );
     let now = Now {
         ms: 0,
         wall: TimestampMs(0),

@@ -1,9 +1,11 @@
 //! The machine without a shell: text scenarios, random sequences against a plain model, records.
 
+mod beats;
 mod dice;
 mod draws;
 mod expiring;
 mod random;
+mod random_newer;
 mod records;
 mod scenarios;
 mod script;

@@ -101,8 +101,8 @@ fn what_kafka_writes_is_read() {
 
 #[test]
 fn other_types_are_passed_over_and_damage_is_told() {
-    // ConsumerGroupMetadataKey.
-    let newer = hex("0003 0001 67");
+    // ShareGroupMetadataKey.
+    let newer = hex("000b 0001 67");
     assert_eq!(Record::decode(Some(&newer), None).expect("skipped"), None);
     let group = hex("0002 0001 67");
     for (key, value) in [

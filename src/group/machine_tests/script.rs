@@ -25,6 +25,7 @@ use thalweg_protocol::messages::{
 
 use thalweg_types::TopicId;
 
+use super::beats;
 use super::world::{World, show};
 use crate::{Answer, Ask, Caller, GroupQuery, Settings, Token};
 
@@ -84,6 +85,7 @@ impl Script {
                     number("retention").map_or(settings.offsets_retention_ms, |ms| ms as i64);
                 settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
                 settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
+                settings.consumer.size_max = number("newer").unwrap_or(usize::MAX);
                 settings.groups_max = number("groups").unwrap_or(settings.groups_max);
                 settings.pending_members_max =
                     number("pending").unwrap_or(settings.pending_members_max);
@@ -117,6 +119,12 @@ impl Script {
                 self.world.tell_removed(first(&words));
             }
             "removed-unseen" => self.world.remove_topic(first(&words)),
+            "sized" => {
+                let (name, count) = first(&words).split_once('-').expect("t-5");
+                self.world
+                    .topics
+                    .size(name, count.parse().expect("a count"));
+            }
             "made" => self.world.make_topic(first(&words)),
             "replaced" => {
                 self.world.make_topic(first(&words));
@@ -167,12 +175,7 @@ impl Script {
                 request.group_instance_id = instance;
                 Ask::Commit(self.with_topic_ids(request, words))
             }
-            "fetch" if words.contains_key("seen") => self.fetch_seen(group, words["seen"]),
-            "fetch" => Ask::FetchOffsets(OffsetFetchRequestGroup {
-                group_id: group,
-                topics: None,
-                ..Default::default()
-            }),
+            "fetch" => self.fetch(words, group, member_id, generation_id),
             "delete-offset" => Ask::DeleteOffsets(delete_offset(words, group)),
             "list" => {
                 let named = |key| -> Vec<String> {
@@ -182,6 +185,15 @@ impl Script {
                 Ask::List(GroupQuery::new(&named("state"), &named("type")))
             }
             "describe" => Ask::Describe(group),
+            "beat" => {
+                let id = match member_id.as_str() {
+                    "" if !words.contains_key("member") => client.clone(),
+                    _ => member_id,
+                };
+                let request = beats::beat(words, group, id, &self.world.topics);
+                Ask::ConsumerHeartbeat(request)
+            }
+            "describe-newer" => Ask::ConsumerDescribe(group),
             "delete" => Ask::Delete(group),
             other => panic!("no command {other}"),
         };
@@ -210,6 +222,18 @@ impl Script {
             self.seen.insert(topic.name.clone(), topic.topic_id);
         }
         request
+    }
+
+    fn fetch(&self, words: &Words<'_>, group_id: String, member_id: String, epoch: i32) -> Ask {
+        if let Some(topic) = words.get("seen") {
+            return self.fetch_seen(group_id, topic);
+        }
+        Ask::FetchOffsets(OffsetFetchRequestGroup {
+            group_id,
+            topics: None,
+            member_id: words.contains_key("gen").then_some(member_id),
+            member_epoch: epoch,
+        })
     }
 
     fn fetch_seen(&self, group_id: String, topic: &str) -> Ask {
@@ -248,6 +272,11 @@ impl Script {
             {
                 self.ids.insert(client.clone(), joined.member_id.clone());
             }
+            if let Answer::ConsumerHeartbeat(beat) = &answer
+                && let Some(id) = &beat.member_id
+            {
+                self.ids.insert(client.clone(), id.clone());
+            }
             lines.push(format!("{client}: {}", self.show(&answer)));
         }
         for records in std::mem::take(&mut self.world.written) {
@@ -262,8 +291,9 @@ impl Script {
         let known = self.ids.iter().find(|(_, known)| **known == *id);
         known.map_or_else(
             || {
-                let end = id.len().saturating_sub(37);
-                id.get(..end).unwrap_or(id).to_owned()
+                // Without the UUID, where there is one.
+                let end = id.len().checked_sub(37);
+                end.and_then(|end| id.get(..end)).unwrap_or(id).to_owned()
             },
             |(name, _)| name.clone(),
         )
@@ -326,6 +356,8 @@ impl Script {
             }
             Answer::List(Err(error)) => format!("list {}", error.name()),
             Answer::Describe(a) => self.show_described(a),
+            Answer::ConsumerHeartbeat(a) => beats::show_beat(a),
+            Answer::ConsumerDescribe(a) => beats::show_described(a),
             Answer::Delete(a) => format!("delete {}", code(a.error_code)),
         }
     }

@@ -1,6 +1,6 @@
 //! A coordinator with the shell's part played by hand: writes wait until they are said to be done.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,22 +8,71 @@ use std::sync::Arc;
 use thalweg_protocol::ErrorCode;
 use thalweg_types::{TimestampMs, TopicId, Uuid};
 
-use crate::{Answer, Ask, Caller, Coordinator, Effect, Now, Record, Settings, Token, WriteId};
+use crate::{
+    Answer, Ask, Caller, ConsumerRecord, Coordinator, Effect, GroupSettings, Now, Record, Settings,
+    Token, TopicCatalog, TopicShape, WriteId,
+};
 
 /// Wall clock at monotonic zero.
 pub(super) const EPOCH_MS: i64 = 1_700_000_000_000;
 
-/// Which topics there are: `None` for one that is gone, else how many of its name there were before.
-/// One that is not named here was always there.
+/// Which topics there are. One that is not named here was always there, with three partitions.
 #[derive(Clone, Default)]
-pub(super) struct WorldTopics(Rc<RefCell<BTreeMap<String, Option<u8>>>>);
+pub(super) struct WorldTopics {
+    /// `None` for one that is gone, else how many of its name there were before.
+    topics: Rc<RefCell<BTreeMap<String, Option<u8>>>>,
+    sizes: Rc<RefCell<BTreeMap<String, i32>>>,
+    version: Rc<Cell<u64>>,
+}
 
 impl WorldTopics {
+    fn set(&self, name: &str, nth: Option<u8>) {
+        self.topics.borrow_mut().insert(name.to_owned(), nth);
+        self.version.set(self.version.get() + 1);
+    }
+
+    /// The topic has so many partitions from now on.
+    pub(super) fn size(&self, name: &str, partitions: i32) {
+        self.topics
+            .borrow_mut()
+            .entry(name.to_owned())
+            .or_insert(Some(1));
+        self.sizes.borrow_mut().insert(name.to_owned(), partitions);
+        self.version.set(self.version.get() + 1);
+    }
+
     pub(super) fn id(&self, name: &str) -> Option<TopicId> {
-        let nth = self.0.borrow().get(name).copied().unwrap_or(Some(1))?;
+        let nth = self.topics.borrow().get(name).copied().unwrap_or(Some(1))?;
         let mut id = [nth; 16];
         id[..8].copy_from_slice(&[name.len() as u8; 8]);
         Some(Uuid(id))
+    }
+}
+
+impl TopicCatalog for WorldTopics {
+    fn topic(&self, name: &str) -> Option<TopicShape> {
+        let id = self.id(name)?;
+        let partitions = self.sizes.borrow().get(name).copied().unwrap_or(3);
+        Some(TopicShape { id, partitions })
+    }
+
+    fn name(&self, id: TopicId) -> Option<Arc<str>> {
+        let names = self.names();
+        names.into_iter().find(|name| self.id(name) == Some(id))
+    }
+
+    fn names(&self) -> Vec<Arc<str>> {
+        let topics = self.topics.borrow();
+        let there = topics.iter().filter(|(_, nth)| nth.is_some());
+        there.map(|(name, _)| Arc::from(name.as_str())).collect()
+    }
+
+    fn version(&self) -> u64 {
+        self.version.get()
+    }
+
+    fn group(&self, _: &str) -> GroupSettings {
+        GroupSettings::default()
     }
 }
 
@@ -133,17 +182,15 @@ impl World {
 
     /// A topic goes, without the machine seeing it yet.
     pub(super) fn remove_topic(&mut self, name: &str) {
-        self.topics.0.borrow_mut().insert(name.to_owned(), None);
+        self.topics.set(name, None);
     }
 
     /// A topic comes that was not there, or is there again.
     pub(super) fn make_topic(&mut self, name: &str) {
         let nth = self.incarnations.entry(name.to_owned()).or_insert(1);
         *nth += 1;
-        self.topics
-            .0
-            .borrow_mut()
-            .insert(name.to_owned(), Some(*nth));
+        let nth = *nth;
+        self.topics.set(name, Some(nth));
     }
 
     /// The machine is told that a topic went.
@@ -185,9 +232,7 @@ fn machine(settings: &Settings, topics: &WorldTopics, life: u128) -> Coordinator
         drawn += 1;
         Some(drawn.to_be_bytes())
     };
-    let topics = topics.clone();
-    let lookup = Box::new(move |name: &str| topics.id(name));
-    Coordinator::new(settings.clone(), lookup, Box::new(draw))
+    Coordinator::new(settings.clone(), Box::new(topics.clone()), Box::new(draw))
 }
 
 /// Records as a scenario shows them.
@@ -216,6 +261,57 @@ pub(super) fn show(records: &[Record], name: &dyn Fn(&str) -> String) -> Vec<Str
             }
             None => format!("{group}: ends"),
         },
+        Record::Consumer { group, record } => format!("{group}: {}", show_consumer(record, name)),
     };
     records.iter().map(one).collect()
+}
+
+/// Topic ids by the length of their name, which is all that they tell.
+pub(super) fn show_parts<'a>(topics: impl Iterator<Item = (TopicId, &'a [i32])>) -> String {
+    let one = |(id, partitions): (TopicId, &[i32])| {
+        let list: Vec<String> = partitions.iter().map(i32::to_string).collect();
+        format!("{}.{}:{}", id.0[0], id.0[8], list.join("+"))
+    };
+    topics.map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn show_consumer(record: &ConsumerRecord, name: &dyn Fn(&str) -> String) -> String {
+    match record {
+        ConsumerRecord::Group(Some(v)) => format!("epoch {}", v.epoch),
+        ConsumerRecord::Group(None) => "epoch ends".to_owned(),
+        ConsumerRecord::TargetEpoch(Some(v)) => format!("shares of epoch {}", v.assignment_epoch),
+        ConsumerRecord::TargetEpoch(None) => "shares end".to_owned(),
+        ConsumerRecord::Member(id, Some(v)) => {
+            let regex = v.subscribed_topic_regex.as_deref().unwrap_or("-");
+            let classic = match v.classic_member_metadata {
+                Some(_) => " classic",
+                None => "",
+            };
+            let topics = &v.subscribed_topic_names;
+            format!("member {} {topics:?} {regex}{classic}", name(id))
+        }
+        ConsumerRecord::Member(id, None) => format!("member {} ends", name(id)),
+        ConsumerRecord::Target(id, Some(v)) => {
+            let topics = v.topic_partitions.iter();
+            let parts = show_parts(topics.map(|t| (t.topic_id, t.partitions.as_slice())));
+            format!("target {} [{parts}]", name(id))
+        }
+        ConsumerRecord::Target(id, None) => format!("target {} ends", name(id)),
+        ConsumerRecord::Current(id, Some(v)) => {
+            let assigned = v.assigned_partitions.iter();
+            let revoking = v.partitions_pending_revocation.iter();
+            format!(
+                "current {} epoch {} before {} state {} [{}] revokes [{}]",
+                name(id),
+                v.member_epoch,
+                v.previous_member_epoch,
+                v.state,
+                show_parts(assigned.map(|t| (t.topic_id, t.partitions.as_slice()))),
+                show_parts(revoking.map(|t| (t.topic_id, t.partitions.as_slice()))),
+            )
+        }
+        ConsumerRecord::Current(id, None) => format!("current {} ends", name(id)),
+        ConsumerRecord::Regex(regex, Some(v)) => format!("regex {regex} {:?}", v.topics),
+        ConsumerRecord::Regex(regex, None) => format!("regex {regex} ends"),
+    }
 }

@@ -3,12 +3,21 @@
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::api_versions_response::ApiVersion;
+use thalweg_protocol::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use thalweg_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 
 use super::API_TABLE;
 use crate::service::Call;
 use crate::shard::Shard;
+
+/// The feature that says whether groups of the newer protocol exist (KIP-848), and its level: they do.
+const FEATURE_GROUPS: &str = "group.version";
+const FEATURE_GROUPS_LEVEL: i16 = 1;
+
+/// Features are as this release has them, so their epoch never changes.
+const FEATURES_EPOCH: i64 = 1;
 
 /// Longest client software name or version that is kept.
 const SOFTWARE_BYTES_MAX: usize = 256;
@@ -41,6 +50,17 @@ fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
     }
     ApiVersionsResponse {
         api_keys: table(),
+        supported_features: vec![SupportedFeatureKey {
+            name: FEATURE_GROUPS.to_owned(),
+            min_version: 0,
+            max_version: FEATURE_GROUPS_LEVEL,
+        }],
+        finalized_features_epoch: FEATURES_EPOCH,
+        finalized_features: vec![FinalizedFeatureKey {
+            name: FEATURE_GROUPS.to_owned(),
+            max_version_level: FEATURE_GROUPS_LEVEL,
+            min_version_level: FEATURE_GROUPS_LEVEL,
+        }],
         ..Default::default()
     }
 }

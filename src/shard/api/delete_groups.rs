@@ -1,13 +1,12 @@
 //! DeleteGroups: each group by its coordinator (KIP-229).
 
-use std::collections::HashSet;
 use std::rc::Rc;
 
 use thalweg_group::Ask;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 
-use crate::pace::Pace;
+use super::keep_first_of_each;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -15,20 +14,12 @@ use crate::shard::Shard;
 pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
-    request: DeleteGroupsRequest,
+    mut request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    let mut seen = HashSet::new();
-    let mut asked = Vec::new();
-    let mut pace = Pace::default();
-    for id in request.groups_names {
-        pace.step().await;
-        if !seen.insert(id.clone()) {
-            continue;
-        }
-        let ask = Ask::Delete(id.clone());
-        let coming = shard.ask_group(&id, &call, ask).await;
-        asked.push((id, coming));
-    }
+    keep_first_of_each(&mut request.groups_names, String::clone);
+    let asked = shard
+        .ask_groups(request.groups_names, &call, Ask::Delete)
+        .await;
     let mut results = Vec::with_capacity(asked.len());
     for (group_id, coming) in asked {
         let row: DeletableGroupResult = match coming.get().await {

@@ -7,7 +7,6 @@ use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
 use super::{keep_first_of_each, operations};
-use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -18,14 +17,7 @@ pub(crate) async fn answer(
     mut request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
     keep_first_of_each(&mut request.groups, String::clone);
-    let mut asked = Vec::with_capacity(request.groups.len());
-    let mut pace = Pace::default();
-    for id in request.groups {
-        pace.step().await;
-        let ask = Ask::Describe(id.clone());
-        let coming = shard.ask_group(&id, &call, ask).await;
-        asked.push((id, coming));
-    }
+    let asked = shard.ask_groups(request.groups, &call, Ask::Describe).await;
     let mut groups = Vec::with_capacity(asked.len());
     for (group_id, coming) in asked {
         let mut group: DescribedGroup = match coming.get().await {

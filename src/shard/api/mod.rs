@@ -7,6 +7,8 @@
 pub(crate) mod acls;
 pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
 pub(crate) mod create_partitions;
 pub(crate) mod create_topics;
 pub(crate) mod delete_groups;
@@ -116,6 +118,8 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::DescribeClientQuotas, 0, 1),
     range(ApiKey::DescribeUserScramCredentials, 0, 0),
     range(ApiKey::DescribeCluster, 0, 2),
+    range(ApiKey::ConsumerGroupHeartbeat, 0, 1),
+    range(ApiKey::ConsumerGroupDescribe, 0, 1),
     range(ApiKey::ListConfigResources, 0, 1),
     range(ApiKey::DescribeTopicPartitions, 0, 0),
 ];

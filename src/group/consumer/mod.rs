@@ -1,0 +1,345 @@
+//! A group of the newer protocol (KIP-848): the coordinator shares out, and each member moves towards
+//! its share by itself. Members of the classic protocol may be in it, too.
+//!
+//! What changes in memory is marked ([`Key`]) and written at the end of the event, and whoever was
+//! told something waits for that write. A mark stays until its value is in the log, so a write that
+//! fails is made up for by the next one.
+//!
+//! `heartbeat` is what members do, `share` who is to have what, `reconcile` how they get there, and
+//! `log` what of it is written.
+
+mod admin;
+mod assignor;
+mod coordinate;
+mod heartbeat;
+mod leave;
+mod log;
+mod member;
+mod partitions;
+mod pattern;
+mod reconcile;
+mod record;
+mod share;
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_types::TopicId;
+
+pub use assignor::Assignor;
+pub(crate) use log::Key;
+pub(crate) use member::{ConsumerMember, MemberState};
+pub(crate) use partitions::Partitions;
+pub use record::ConsumerRecord;
+
+/// First version of OffsetCommit with the epoch of a member.
+const COMMIT_VERSION_EPOCHS: i16 = 9;
+
+/// Bytes that a group takes beside its members.
+const GROUP_BYTES: usize = 512;
+
+/// Bytes that a name or a pattern takes beside its text.
+const NAME_BYTES: usize = 96;
+
+/// Where a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConsumerState {
+    /// No member.
+    Empty,
+    /// Something changed since partitions were shared out.
+    Assigning,
+    /// Members move towards their shares.
+    Reconciling,
+    /// Everybody has its share.
+    Stable,
+}
+
+/// Why a member is refused, with words for its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// What a pattern means now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pattern {
+    /// Members that subscribe by it.
+    pub(crate) members: usize,
+    /// Names that it matches, sorted.
+    pub(crate) topics: Rc<[Rc<str>]>,
+    /// Version of the topics that it was held against; `None` = not yet in this life.
+    pub(crate) seen: Option<u64>,
+    /// Wall clock of that.
+    pub(crate) at_ms: i64,
+}
+
+/// The state of a group.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerGroup {
+    /// Grows with every change that asks for another distribution.
+    pub(crate) epoch: i32,
+    /// Of the topics that are subscribed to, as they were for `epoch`.
+    pub(crate) metadata_hash: i64,
+    /// Epoch that `targets` are for.
+    pub(crate) target_epoch: i32,
+    pub(crate) members: BTreeMap<Rc<str>, ConsumerMember>,
+    /// Member of each instance.
+    pub(crate) instances: HashMap<Rc<str>, Rc<str>>,
+    /// What each member is to have.
+    pub(crate) targets: BTreeMap<Rc<str>, Partitions>,
+    /// Who holds a partition, be it to give it up.
+    pub(crate) holders: HashMap<(TopicId, i32), Rc<str>>,
+    /// Members that subscribe to a topic by its name.
+    pub(crate) subscribers: BTreeMap<Rc<str>, usize>,
+    pub(crate) patterns: BTreeMap<Rc<str>, Pattern>,
+    /// Version of the topics when they were last looked at; `None` = not yet in this life.
+    pub(crate) seen: Option<u64>,
+    /// Members that have all that they are to have.
+    pub(crate) settled: usize,
+    /// Members that speak the classic protocol.
+    pub(crate) classic_members: usize,
+    bytes: usize,
+}
+
+impl ConsumerGroup {
+    pub(crate) fn state(&self) -> ConsumerState {
+        if self.members.is_empty() {
+            ConsumerState::Empty
+        } else if self.epoch > self.target_epoch {
+            ConsumerState::Assigning
+        } else if self.settled < self.members.len() {
+            ConsumerState::Reconciling
+        } else {
+            ConsumerState::Stable
+        }
+    }
+
+    /// What the group counts for in the bounds.
+    pub(crate) fn bytes(&self) -> usize {
+        GROUP_BYTES + self.bytes
+    }
+
+    fn is_settled(&self, member: &ConsumerMember) -> bool {
+        member.state == MemberState::Stable && member.epoch == self.target_epoch
+    }
+
+    /// Adds a member, keeping the counts. Whoever of the same name or instance was there goes.
+    pub(crate) fn put(&mut self, member: ConsumerMember) {
+        self.take(&member.id);
+        if let Some(instance) = &member.instance {
+            if let Some(another) = self.instances.get(instance).cloned() {
+                self.take(&another);
+            }
+            self.instances
+                .insert(Rc::clone(instance), Rc::clone(&member.id));
+        }
+        for held in member.held() {
+            self.holders.insert(held, Rc::clone(&member.id));
+        }
+        for topic in member.topics.iter() {
+            if let Some(count) = self.subscribers.get_mut(topic) {
+                *count += 1;
+            } else {
+                self.bytes += NAME_BYTES + topic.len();
+                self.subscribers.insert(Rc::clone(topic), 1);
+            }
+        }
+        if let Some(regex) = &member.regex {
+            self.pattern(regex).members += 1;
+        }
+        self.settled += usize::from(self.is_settled(&member));
+        self.classic_members += usize::from(member.classic.is_some());
+        self.bytes += member.bytes();
+        self.members.insert(Rc::clone(&member.id), member);
+    }
+
+    /// What a pattern means; nothing yet when it is new.
+    fn pattern(&mut self, regex: &Rc<str>) -> &mut Pattern {
+        if !self.patterns.contains_key(regex) {
+            self.bytes += NAME_BYTES + regex.len();
+        }
+        self.patterns.entry(Rc::clone(regex)).or_default()
+    }
+
+    /// Takes a member out, keeping the counts. Its pattern stays until
+    /// [`ConsumerGroup::drop_unused_patterns`].
+    pub(crate) fn take(&mut self, id: &str) -> Option<ConsumerMember> {
+        let member = self.members.remove(id)?;
+        if let Some(instance) = &member.instance {
+            self.instances.remove(instance);
+        }
+        for held in member.held() {
+            if self
+                .holders
+                .get(&held)
+                .is_some_and(|holder| **holder == *id)
+            {
+                self.holders.remove(&held);
+            }
+        }
+        for topic in member.topics.iter() {
+            if let Some(count) = self.subscribers.get_mut(topic) {
+                *count -= 1;
+                if *count == 0 {
+                    self.subscribers.remove(topic);
+                    self.bytes -= NAME_BYTES + topic.len();
+                }
+            }
+        }
+        if let Some(pattern) = member.regex.as_ref().and_then(|r| self.patterns.get_mut(r)) {
+            pattern.members -= 1;
+        }
+        self.settled -= usize::from(self.is_settled(&member));
+        self.classic_members -= usize::from(member.classic.is_some());
+        self.bytes -= member.bytes();
+        Some(member)
+    }
+
+    /// Forgets patterns that nobody subscribes by, and says which.
+    pub(crate) fn drop_unused_patterns(&mut self) -> Vec<Rc<str>> {
+        let unused = self
+            .patterns
+            .iter()
+            .filter(|(_, pattern)| pattern.members == 0);
+        let unused: Vec<Rc<str>> = unused.map(|(regex, _)| Rc::clone(regex)).collect();
+        for regex in &unused {
+            self.patterns.remove(regex);
+            self.bytes -= NAME_BYTES + regex.len();
+        }
+        unused
+    }
+
+    /// Sets what a member is to have, or with `None` that it is to have nothing. True when that is
+    /// another word than before.
+    pub(crate) fn set_target(&mut self, id: &Rc<str>, target: Option<Partitions>) -> bool {
+        let bytes_of = |target: &Partitions| NAME_BYTES + target.bytes();
+        if self.targets.get(id) == target.as_ref() {
+            return false;
+        }
+        let before = match target {
+            Some(target) => {
+                self.bytes += bytes_of(&target);
+                self.targets.insert(Rc::clone(id), target)
+            }
+            None => self.targets.remove(id),
+        };
+        if let Some(before) = before {
+            self.bytes -= bytes_of(&before);
+        }
+        true
+    }
+
+    pub(crate) fn set_target_epoch(&mut self, epoch: i32) {
+        self.target_epoch = epoch;
+        let settled = self
+            .members
+            .values()
+            .filter(|member| self.is_settled(member));
+        self.settled = settled.count();
+    }
+
+    /// True when a member is subscribed to `topic`, by name or by pattern.
+    pub(crate) fn is_subscribed(&self, topic: &str) -> bool {
+        let matches = |pattern: &Pattern| {
+            let topics = &pattern.topics;
+            topics.binary_search_by(|name| (**name).cmp(topic)).is_ok()
+        };
+        self.subscribers.contains_key(topic) || self.patterns.values().any(matches)
+    }
+
+    /// Whether a commit may move offsets: a member in its epoch, or nobody's client while there is no
+    /// member.
+    pub(crate) fn check_commit(&self, id: &str, epoch: i32, version: i16) -> Result<(), ErrorCode> {
+        if epoch < 0 && self.members.is_empty() {
+            return Ok(());
+        }
+        let member = self.members.get(id).ok_or(ErrorCode::UnknownMemberId)?;
+        if member.classic.is_none() && version < COMMIT_VERSION_EPOCHS {
+            return Err(ErrorCode::UnsupportedVersion);
+        }
+        match (epoch == member.epoch, member.classic.is_some()) {
+            (true, _) => Ok(()),
+            (false, true) => Err(ErrorCode::IllegalGeneration),
+            (false, false) => Err(ErrorCode::StaleMemberEpoch),
+        }
+    }
+
+    /// Whether somebody may read offsets as `id` in `epoch`; without either anybody may.
+    pub(crate) fn check_fetch(&self, id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
+        if epoch < 0 && id.is_none_or(str::is_empty) {
+            return Ok(());
+        }
+        let id = id.unwrap_or_default();
+        let member = self.members.get(id).ok_or(ErrorCode::UnknownMemberId)?;
+        match epoch == member.epoch {
+            true => Ok(()),
+            false => Err(ErrorCode::StaleMemberEpoch),
+        }
+    }
+
+    /// Checks what must be true between two events.
+    ///
+    /// # Panics
+    /// When something is not.
+    pub(crate) fn check(&self, group: &str) {
+        let members = || self.members.values();
+        let held: Vec<_> = members().flat_map(ConsumerMember::held).collect();
+        assert_eq!(held.len(), self.holders.len(), "{group}: held once each");
+        for member in members() {
+            for place in member.held() {
+                assert_eq!(self.holders[&place], member.id, "{group}: {place:?}");
+            }
+            if let Some(instance) = &member.instance {
+                assert_eq!(self.instances[instance], member.id, "{group}: {instance}");
+            }
+            let waits = member.state == MemberState::Unrevoked;
+            assert_eq!(waits, !member.revoking.is_empty(), "{group}: {}", member.id);
+            assert!(member.epoch <= self.epoch, "{group}: {}", member.id);
+        }
+        let statics = members().filter(|m| m.instance.is_some()).count();
+        assert_eq!(statics, self.instances.len(), "{group}: instances");
+        let settled = members().filter(|m| self.is_settled(m)).count();
+        assert_eq!(settled, self.settled, "{group}: settled");
+        let classic = members().filter(|m| m.classic.is_some()).count();
+        assert_eq!(classic, self.classic_members, "{group}: classic members");
+        let by_name = members().map(|m| m.topics.len()).sum::<usize>();
+        assert_eq!(
+            by_name,
+            self.subscribers.values().sum(),
+            "{group}: subscribers"
+        );
+        for (regex, pattern) in &self.patterns {
+            let users = members()
+                .filter(|m| m.regex.as_ref() == Some(regex))
+                .count();
+            assert_eq!(users, pattern.members, "{group}: {regex}");
+        }
+        let names = self.subscribers.keys().chain(self.patterns.keys());
+        let bytes = members().map(ConsumerMember::bytes).sum::<usize>()
+            + names.map(|name| NAME_BYTES + name.len()).sum::<usize>()
+            + self
+                .targets
+                .values()
+                .map(|t| NAME_BYTES + t.bytes())
+                .sum::<usize>();
+        assert_eq!(bytes, self.bytes, "{group}: bytes");
+        let mut shared_out = HashMap::new();
+        for (id, target) in &self.targets {
+            for place in target.iter() {
+                let twice = shared_out.insert(place, id);
+                assert!(twice.is_none(), "{group}: {place:?} is for two");
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+# needs: ConsumerGroupHeartbeat
+# Java's consumers of the newer protocol (KIP-848) join, leave and are killed, over a kill of the broker; Kafka's
+# ConsumerGroupCommand describes their group, and its decoder reads what the coordinator wrote.
+. "$FOREIGN/lib.sh"
+
+start_broker "$WORK/broker"
+groups() { kafka_tool org.apache.kafka.tools.consumer.group.ConsumerGroupCommand --bootstrap-server "$BOOTSTRAP" "$@"; }
+# member FILE OPTION...: a consumer that says what it gets, in the background.
+member() {
+  start_tool VerifiableConsumer --bootstrap-server "$BOOTSTRAP" --topic java-newer --group-id newer \
+    --group-protocol consumer --reset-policy earliest --enable-autocommit "${@:2}" >"$1" 2>>errors.txt
+}
+# until_has FILE PATTERN
+until_has() {
+  local tries=600
+  until grep -qE "$2" "$1"; do
+    [ "$((tries -= 1))" -gt 0 ] || fail "$1 never has $2: $(tail -5 "$1" errors.txt)"
+    sleep 0.1
+  done
+}
+new_topic java-newer 4
+seq 1 400 | kcat -b "$BOOTSTRAP" -P -t java-newer -X acks=all
+
+member first.txt
+first=$!
+until_has first.txt 'records_consumed'
+member second.txt --group-remote-assignor range
+second=$!
+until_has second.txt 'partitions_assigned.*java-newer'
+until_has first.txt 'partitions_revoked.*java-newer'
+# Two partitions each, once the first one has given up two.
+described() { groups --describe --group newer --members --verbose >members.txt 2>>errors.txt; }
+tries=60
+until described && [ "$(grep -cE '^newer .* 2 +[0-9]' members.txt)" = 2 ]; do
+  [ "$((tries -= 1))" -gt 0 ] || fail "the partitions are not shared out: $(cat members.txt)"
+  sleep 0.2
+done
+groups --describe --group newer --state --verbose >state.txt
+check_has state.txt '^newer .* (uniform|range) +Stable .* 2'
+groups --list --type consumer >list.txt
+check_has list.txt '^newer +Consumer'
+
+# The broker is killed; both go on where they were.
+kill_broker
+start_broker "$WORK/broker"
+seq 401 800 | kcat -b "$BOOTSTRAP" -P -t java-newer -X acks=all
+read_all() {
+  local files=(first.txt second.txt)
+  local count
+  count=$(jq -s '[.[] | select(.name == "records_consumed") | .count] | add' "${files[@]}")
+  [ "$count" -ge 800 ]
+}
+tries=600
+until read_all; do
+  [ "$((tries -= 1))" -gt 0 ] || fail "not all is read: $(tail -3 first.txt second.txt errors.txt)"
+  sleep 0.1
+done
+# One leaves: the other one has everything.
+kill -TERM $first
+wait $first || true
+tries=100
+until described && grep -qE '^newer .* 4 +[0-9]' members.txt; do
+  [ "$((tries -= 1))" -gt 0 ] || fail "one has not got all: $(cat members.txt)"
+  sleep 0.2
+done
+kill -TERM $second
+wait $second || true
+groups --describe --group newer --offsets >offsets.txt
+check_equal 800 "$(awk '$1 == "newer" { sum += $4 } END { print sum }' offsets.txt)" "committed in sum"
+groups --delete --group newer >gone.txt
+check_has gone.txt 'was successful'
+stop_broker
+if [ "$AGAINST" = thalweg ]; then
+  files=$(find "$DATA" -path '*/__consumer_offsets-*' -name '*.log' -size +0 | paste -sd,)
+  kafka_tool DumpLogSegments --offsets-decoder --files "$files" >dump.txt 2>&1
+  for type in ConsumerGroupMetadata ConsumerGroupMemberMetadata ConsumerGroupTargetAssignmentMember \
+    ConsumerGroupTargetAssignmentMetadata ConsumerGroupCurrentMemberAssignment; do
+    key=$(case $type in
+      ConsumerGroupMetadata) echo 3 ;; ConsumerGroupMemberMetadata) echo 5 ;;
+      ConsumerGroupTargetAssignmentMetadata) echo 6 ;; ConsumerGroupTargetAssignmentMember) echo 7 ;;
+      ConsumerGroupCurrentMemberAssignment) echo 8 ;;
+    esac)
+    check_has dump.txt "\"type\":\"$key\""
+  done
+  check_has_not dump.txt 'Exception|unknown|Could not'
+fi
