@@ -235,6 +235,12 @@ impl BrokerConfig {
         }
     }
 
+    /// `thalweg.log.dirs.headroom.bytes`; `None` when it is to be derived.
+    #[must_use]
+    pub fn headroom_bytes(&self) -> Option<u64> {
+        u64::try_from(self.long("thalweg.log.dirs.headroom.bytes")).ok()
+    }
+
     /// `thalweg.ring.entries`.
     #[must_use]
     pub fn ring_entries(&self) -> u32 {
@@ -520,6 +526,7 @@ mod tests {
         assert_eq!(c.request_progress_timeout_ms(), 30_000);
         assert_eq!(c.response_write_timeout_ms(), 60_000);
         assert_eq!((c.engine(), c.ring_entries()), (Engine::Auto, 256));
+        assert_eq!(c.headroom_bytes(), None);
         assert_eq!((c.broker_rack(), c.cluster_id()), (None, None));
         assert_eq!(c.log_dir(), "data");
         let listener = c.client_listeners()[0].to_string();

@@ -742,6 +742,15 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "thalweg.log.dirs.headroom.bytes",
+        Kind::Long(Bounds::at_least(-1)),
+        "-1",
+        "Room that must stay free on the disk of each log directory. With less, produce is refused \
+         with KAFKA_STORAGE_ERROR until there is a quarter more; everything else goes on. -1: a \
+         fiftieth of the file system, at most 1 GiB. 0: produce is refused only by a full disk.",
+    )
+    .active(),
+    Property::broker(
         "thalweg.log.flush.interval.bytes",
         POSITIVE_LONG,
         "67108864",

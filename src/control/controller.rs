@@ -167,9 +167,10 @@ impl Controller {
         let former = former_topics(&records, &image);
         set_strays_aside(checkpoints.dir(), &image, &former).await?;
         let metadata = MetadataLog::partition();
-        checkpoints
+        let retained = checkpoints
             .retain(|name| *name == metadata || is_known(&image, name))
-            .await?;
+            .await;
+        despite_lack_of_room(retained)?;
         let at_start = config;
         let config = with_dynamic(&at_start, &image);
         let shard_count = u16::try_from(setup.shards.len()).unwrap_or(u16::MAX);
@@ -493,6 +494,18 @@ fn is_known(image: &Image, name: &PartitionName) -> bool {
     })
 }
 
+/// A start on a full disk goes on, so that topics can be deleted: what was left undone is done at the next.
+fn despite_lack_of_room<T>(result: Result<T, LogError>) -> Result<Option<T>, LogError> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.may_pass() => {
+            tracing::warn!(%error, "left undone for lack of room or rights; done at the next start");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Topics that the metadata once knew and does not any more, with their names.
 fn former_topics(records: &[Record], image: &Image) -> BTreeSet<(TopicId, String)> {
     let topic = |record: &Record| match record {
@@ -525,9 +538,11 @@ async fn set_strays_aside(
             .is_some_and(|id| former.contains(&(id, found.name.topic.clone())));
         let known = is_known(image, &found.name) && !is_former;
         if !known {
-            let to = dir.set_aside(&found).await?;
-            tracing::warn!(partition = %found.name, to = %to.display(),
-                "no topic knows this directory: set aside, delete it when you are sure");
+            let aside = dir.set_aside(&found).await;
+            if let Some(to) = despite_lack_of_room(aside)? {
+                tracing::warn!(partition = %found.name, to = %to.display(),
+                    "no topic knows this directory: set aside, delete it when you are sure");
+            }
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use thalweg_metrics::ProcessFacts;
+use thalweg_metrics::{LogDirFacts, ProcessFacts};
 
 use crate::controller::Start;
 use crate::view::ClusterView;
@@ -42,6 +42,11 @@ impl Facts {
             .topics()
             .map(|topic| topic.partitions.len() as u64)
             .sum();
+    }
+
+    /// The state of the log directories.
+    pub fn set_log_dirs(&self, dirs: Vec<LogDirFacts>) {
+        self.lock().log_dirs = dirs;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ProcessFacts> {

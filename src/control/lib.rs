@@ -16,6 +16,7 @@
 
 mod checkpoints;
 mod controller;
+mod disks;
 mod facts;
 pub mod http;
 mod lag;
@@ -27,6 +28,7 @@ mod view;
 
 pub use checkpoints::Checkpoints;
 pub use controller::{Controller, ControllerSetup, Ended, Start, StartError, empty_view};
+pub use disks::{DiskWatch, Headroom};
 pub use facts::Facts;
 pub use lag::{Behind, GroupPosition, GroupQuestion, Positioned, Positions};
 pub use loggers::Loggers;

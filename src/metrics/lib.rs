@@ -27,7 +27,7 @@ mod topics;
 pub use crate::api::{ApiCounts, ApiTable};
 pub use crate::counters::{Counters, FieldValue, Kind};
 pub use crate::lag::{GroupLag, LagRow};
-pub use crate::per_core::{CoreMetrics, Engine, ProcessFacts, Snapshot};
+pub use crate::per_core::{CoreMetrics, Engine, LogDirFacts, ProcessFacts, Snapshot};
 pub use crate::prometheus::{CONTENT_TYPE, render_prometheus};
 pub use crate::reasons::{CloseReason, RefuseReason};
 pub use crate::stage::{Stage, StageHistogram};

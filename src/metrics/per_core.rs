@@ -151,6 +151,25 @@ pub struct ProcessFacts {
     pub topics: u64,
     /// Partitions in the metadata image.
     pub partitions: u64,
+    /// The log directories.
+    pub log_dirs: Vec<LogDirFacts>,
+}
+
+/// The state of a log directory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogDirFacts {
+    /// As the configuration names it.
+    pub path: String,
+    /// Its disk has failed.
+    pub is_offline: bool,
+    /// Produce is refused for lack of room.
+    pub is_full: bool,
+    /// Size of its file system; `None` when that can not be told.
+    pub total_bytes: Option<u64>,
+    /// What may still be written; `None` when that can not be told.
+    pub usable_bytes: Option<u64>,
+    /// Age of the oldest write or flush that its disk has not answered.
+    pub oldest_operation: Duration,
 }
 
 /// What one scrape renders.

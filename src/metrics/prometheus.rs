@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::{CloseReason, CoreMetrics, Kind, RefuseReason, Snapshot, Stage, TopicCounts, lag};
+use crate::{
+    CloseReason, CoreMetrics, Kind, LogDirFacts, RefuseReason, Snapshot, Stage, TopicCounts, lag,
+};
 
 /// `Content-Type` of [`render_prometheus`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -126,6 +128,44 @@ fn process(page: &mut Page, snapshot: &Snapshot) {
     page.sample("thalweg_topics", &[], facts.topics);
     page.head("thalweg_partitions", "gauge", "Partitions that exist.");
     page.sample("thalweg_partitions", &[], facts.partitions);
+    log_dirs(page, &facts.log_dirs);
+}
+
+fn log_dirs(page: &mut Page, dirs: &[LogDirFacts]) {
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&LogDirFacts) -> Option<f64>| {
+        page.head(name, "gauge", help);
+        for dir in dirs {
+            if let Some(value) = value(dir) {
+                page.sample(name, &[("dir", &dir.path)], value);
+            }
+        }
+    };
+    let flag = |set: bool| Some(f64::from(u8::from(set)));
+    gauge(
+        "thalweg_log_dir_offline",
+        "1 when the disk of the log directory has failed.",
+        &|dir| flag(dir.is_offline),
+    );
+    gauge(
+        "thalweg_log_dir_full",
+        "1 while produce is refused because the disk has less room than its headroom.",
+        &|dir| flag(dir.is_full),
+    );
+    gauge(
+        "thalweg_log_dir_total_bytes",
+        "Size of the file system.",
+        &|dir| dir.total_bytes.map(|bytes| bytes as f64),
+    );
+    gauge(
+        "thalweg_log_dir_usable_bytes",
+        "What may still be written to the file system.",
+        &|dir| dir.usable_bytes.map(|bytes| bytes as f64),
+    );
+    gauge(
+        "thalweg_log_dir_oldest_operation_seconds",
+        "Age of the oldest write or flush that the disk has not answered; 0 when none is under way.",
+        &|dir| Some(dir.oldest_operation.as_secs_f64()),
+    );
 }
 
 fn engines(page: &mut Page, cores: &[CoreMetrics]) {

@@ -268,6 +268,12 @@ impl Partition {
         );
     }
 
+    /// Refuses a client's batch: the disk has less room than its headroom. What the broker writes for
+    /// itself, such as commits of groups, is not asked this.
+    pub(crate) fn refuse_for_room(&self, row: Row, group: &Rc<AppendGroup>) {
+        self.refuse_append(row, Refused::StorageFailed, group);
+    }
+
     fn refuse_append(&self, row: Row, refused: Refused, group: &Rc<AppendGroup>) {
         self.metrics
             .borrow_mut()

@@ -338,6 +338,9 @@ impl Shard {
         let group = AppendGroup::new(asks.len(), reply);
         for ask in asks {
             match self.partition(ask.id) {
+                Some(partition) if self.health.is_full() => {
+                    partition.refuse_for_room(ask.row, &group);
+                }
                 Some(partition) => partition.append(ask, acks, &group),
                 None => group.settle(ask.row, Err(self.absence(ask.id))),
             }

@@ -71,7 +71,13 @@ impl Log {
             return Err(LogError::Io {
                 operation: "append",
                 path: self.inner.dir.to_path_buf(),
-                source: io::Error::from(io::ErrorKind::StorageFull),
+                source: io::Error::new(
+                    io::ErrorKind::StorageFull,
+                    format!(
+                        "no room for an append in {}: free some space on its disk",
+                        self.inner.dir.display()
+                    ),
+                ),
             });
         }
         self.flush().await

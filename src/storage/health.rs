@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::is_lack_of_room;
+use crate::reserve;
 
 /// What happens when a directory fails; gets its path and the reason.
 type OnFailure = Box<dyn Fn(&Path, &str) + Send + Sync>;
@@ -21,6 +23,30 @@ pub struct DirHealth {
     failure: OnceLock<Arc<str>>,
     on_failure: OnceLock<OnFailure>,
     operations: Mutex<Operations>,
+    full: AtomicBool,
+}
+
+/// How much room the disk of a log directory has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Room {
+    /// Bytes of the file system.
+    pub total: u64,
+    /// Bytes that may still be written.
+    pub usable: u64,
+    /// Bytes that are to stay free; 0 when there is no such wish.
+    pub headroom: u64,
+}
+
+impl Room {
+    /// Whether appends are refused, if they were before or not: what leaves the state must lie a quarter
+    /// above what enters it, so that a disk at the edge does not flap.
+    fn is_short(self, before: bool) -> bool {
+        let leave = self.headroom.saturating_add(self.headroom / 4);
+        match before {
+            true => self.usable < leave,
+            false => self.usable < self.headroom,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -95,6 +121,60 @@ impl DirHealth {
             true => self.fail(&reason(path, error)),
             false => self.judge(path, error),
         }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True while its disk has less room than its headroom: produce is refused, so that everything that
+    /// helps to make room has some.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of the room on its disk, and says when that begins or ends to be too little. The reserve
+    /// goes when there is hardly any, and is kept again when there is enough.
+    pub async fn on_room(&self, room: Room) {
+        let before = self.is_full();
+        let short = room.is_short(before);
+        self.full.store(short, Ordering::Relaxed);
+        let dir = self.path.display();
+        let Room {
+            usable, headroom, ..
+        } = room;
+        match (before, short) {
+            (false, true) => tracing::error!(%dir, usable, headroom,
+                "the disk is nearly full: produce is refused with KAFKA_STORAGE_ERROR until {} bytes are \
+                 free; delete topics or lower retention.bytes or retention.ms (`thalweg topic delete`, \
+                 `thalweg topic alter`), or enlarge the disk",
+                headroom.saturating_add(headroom / 4)),
+            (true, false) => tracing::info!(%dir, usable, headroom,
+                "the disk has room again: produce is taken"),
+            (true, true) | (false, false) => {}
+        }
+        let reserve = reserve::bytes(room.total);
+        let kept = match usable < reserve {
+            true => self.release_reserve().await,
+            false if !short && usable >= reserve.saturating_mul(4) => {
+                reserve::keep(&self.path, reserve).await
+            }
+            false => Ok(()),
+        };
+        if let Err(error) = kept {
+            tracing::debug!(%dir, %error, "the reserve stays as it is");
+        }
+    }
+
+    async fn release_reserve(&self) -> io::Result<()> {
+        if reserve::release(&self.path).await? {
+            tracing::warn!(dir = %self.path.display(),
+                "the disk is full: the reserve is given back, so that topics can be deleted");
+        }
+        Ok(())
     }
 
     /// Notes that an operation begins.
@@ -241,6 +321,28 @@ mod tests {
         pub const ENOSPC: i32 = 28;
         pub const EROFS: i32 = 30;
         pub const EDQUOT: i32 = 122;
+    }
+
+    #[test]
+    fn st_20_a_disk_at_the_edge_does_not_flap() {
+        let short = |usable, before| {
+            let total = 10_000;
+            let headroom = 1_000;
+            super::Room {
+                total,
+                usable,
+                headroom,
+            }
+            .is_short(before)
+        };
+        assert!(!short(1_000, false) && short(999, false));
+        assert!(short(1_249, true) && !short(1_250, true));
+        let off = super::Room {
+            total: 10,
+            usable: 0,
+            headroom: 0,
+        };
+        assert!(!off.is_short(false) && !off.is_short(true));
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod queued;
 mod read;
 mod recovery;
 mod removal;
+mod reserve;
 mod retention;
 mod roll;
 mod rounds;
@@ -77,7 +78,7 @@ pub use dir::{
     OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
-pub use health::{DirHealth, OldestOperation};
+pub use health::{DirHealth, OldestOperation, Room};
 pub use log::{AppendBatch, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};

@@ -271,6 +271,26 @@ pub const COMPACTION_BACKOFF_MS_MAX: u64 = 10 * 60 * 1_000;
 /// than shards; when full, the shard waits.
 pub const COMPACTION_ROUNDS_WAITING_MAX: usize = 1_024;
 
+/// Time between two looks at the disks of the log directories: a disk that fills faster than its headroom
+/// lasts for so long refuses writes by itself.
+pub const DISK_LOOK_EVERY_MS: u64 = 250;
+
+/// An operation that the disk has not answered for so long is said in the log, once per stall.
+pub const DISK_STALL_MS: u64 = 10_000;
+
+/// One in so many bytes of a file system is its headroom, unless `thalweg.log.dirs.headroom.bytes` says
+/// otherwise.
+pub const HEADROOM_DERIVED_SHARE: u64 = 50;
+
+/// Most bytes of a headroom that is derived from the file system's size.
+pub const HEADROOM_DERIVED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// One in so many bytes of a file system is set apart in the file `thalweg-reserve`, for the metadata.
+pub const DISK_RESERVE_SHARE: u64 = 64;
+
+/// Most bytes of that reserve: the records that a start writes for some ten thousand partitions.
+pub const DISK_RESERVE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 

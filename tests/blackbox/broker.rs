@@ -67,11 +67,33 @@ impl Options {
 /// With `THALWEG_TEST_AGAINST=HOST:PORT`, [`Broker::start`] gives the broker there instead, so that
 /// what tests ask of the wire can be proved on Kafka.
 pub struct Broker {
+    /// `None` when the broker is not ours. Dropped first, like the others in this order.
+    process: Option<Process>,
+    _disk: Option<SmallDisk>,
     folder: TempDir,
     options: Options,
-    /// `None` when the broker is not ours.
-    process: Option<Process>,
     elsewhere: Option<SocketAddr>,
+}
+
+/// A file system of its own, in memory, unmounted when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
+        std::fs::create_dir(at).expect("a folder");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(at)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then(|| SmallDisk(at.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
 }
 
 /// One life of a broker.
@@ -109,9 +131,10 @@ impl Broker {
                 .expect("THALWEG_TEST_AGAINST is HOST:PORT"),
         );
         Broker {
+            process: None,
+            _disk: None,
             folder,
             options: Options::default(),
-            process: None,
             elsewhere,
         }
     }
@@ -127,11 +150,31 @@ impl Broker {
         }
         let process = Some(Process::start(&data, &options));
         Broker {
+            process,
+            _disk: None,
             folder,
             options,
-            process,
             elsewhere: None,
         }
+    }
+
+    /// With its data on a disk of `size`, as mount(8) reads it. `None`, which is said, where mounting is
+    /// not allowed.
+    pub fn start_on_small_disk(size: &str, options: Options) -> Option<Broker> {
+        let folder = tempfile::tempdir().expect("a folder for the broker");
+        let data = folder.path().join("data");
+        let Some(disk) = SmallDisk::mount(&data, size) else {
+            eprintln!("NOT TESTED: mounting a tmpfs is not allowed here");
+            return None;
+        };
+        let process = Some(Process::start(&data, &options));
+        Some(Broker {
+            process,
+            _disk: Some(disk),
+            folder,
+            options,
+            elsewhere: None,
+        })
     }
 
     fn life(&self) -> &Process {

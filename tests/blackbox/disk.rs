@@ -1,11 +1,18 @@
-//! A disk that fails under a broker: system calls that strace lets fail.
+//! A disk that fails under a broker, by system calls that strace lets fail, and one that is full.
 
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::ProduceRequest;
 
+use crate::administering::alter;
 use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options};
 use crate::engine::has_strace;
-use crate::wire::{Topic, newest, produce_request};
+use crate::groups::{commit, with_coordinators};
+use crate::wire::{Connection, Topic, error, newest, produce_request};
 
 /// The broker on plain system calls, where those of `calls` on `file` end with `errno`. strace steps aside
 /// (`-D`), so that the broker is our child and gets our signals.
@@ -95,4 +102,122 @@ fn st_22_a_read_only_file_system_ends_the_broker() {
         newest::<ProduceRequest>(),
     );
     assert_ends(broker, &topic);
+}
+
+/// Takes all room on the disk of `folder` but `left` bytes, in a file that gives it back when removed.
+fn fill(folder: &Path, left: usize) -> std::path::PathBuf {
+    let path = folder.join("somebody-else");
+    let mut file = File::create(&path).expect("a file");
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let len = file.metadata().expect("its length").len();
+    let left = u64::try_from(left).expect("fits");
+    file.set_len(len.saturating_sub(left)).expect("shortened");
+    path
+}
+
+fn produce(client: &mut Connection, topic: &Topic, value: &str) -> ErrorCode {
+    error(client.produce(topic, 0, -1, plain(&[value])).error_code)
+}
+
+/// ST-20: below the headroom produce alone is refused, with one line that says what to do; above it, with a
+/// quarter more, it is taken again.
+#[test]
+fn st_20_below_the_headroom_only_produce_is_refused() {
+    const MIB: usize = 1024 * 1024;
+    let options = Options {
+        properties: vec![
+            ("thalweg.log.dirs.headroom.bytes", "2097152".to_owned()),
+            ("offsets.topic.num.partitions", "1".to_owned()),
+        ],
+        ..Options::default()
+    };
+    let Some(broker) = Broker::start_on_small_disk("16m", options) else {
+        return;
+    };
+    let mut client = with_coordinators(&broker);
+    let topic = client.create_topic("full", 1, &[]);
+    let other = client.create_topic("other", 1, &[]);
+    client.append(&topic, 0, plain(&["kept"]));
+    let metric = |name: &str| broker.metric(name, &["data"]);
+    assert_eq!(metric("thalweg_log_dir_full"), 0.0);
+
+    let rest = fill(&broker.data(), MIB);
+    let line = broker.wait_for_log("nearly full");
+    assert!(line.contains("thalweg topic delete"), "{line}");
+    assert_eq!(
+        produce(&mut client, &topic, "refused"),
+        ErrorCode::KafkaStorageError
+    );
+    let got = values(&read_all(&mut client, &topic, 0, 0));
+    assert_eq!(got, [b"kept"]);
+    assert_eq!(
+        commit(&mut client, "g", &[("full", 0, 1)]),
+        [ErrorCode::None]
+    );
+    let altered = alter(&mut client, 2, "full", "retention.ms", Some("1000000"));
+    assert_eq!(altered, ErrorCode::None);
+    assert_eq!(client.delete_topic(&other.name), ErrorCode::None);
+    client.create_topic("made", 1, &[]);
+    assert_eq!(metric("thalweg_log_dir_full"), 1.0);
+    assert!(metric("thalweg_log_dir_usable_bytes") < 2_097_152.0);
+    let said = broker.log();
+    let said = said.iter().filter(|line| line.contains("nearly full"));
+    assert_eq!(said.count(), 1);
+
+    // Enough to enter is not enough to leave.
+    let len = fs::metadata(&rest).expect("its length").len();
+    let file = File::options().write(true).open(&rest).expect("the file");
+    file.set_len(len - 1_200_000).expect("shortened");
+    crate::broker::eventually("the broker looks", || {
+        (metric("thalweg_log_dir_usable_bytes") > 2_097_152.0).then_some(())
+    });
+    assert_eq!(
+        produce(&mut client, &topic, "refused"),
+        ErrorCode::KafkaStorageError
+    );
+    drop(file);
+    fs::remove_file(&rest).expect("removed");
+    broker.wait_for_log("has room again");
+    assert_eq!(produce(&mut client, &topic, "more"), ErrorCode::None);
+    let got = values(&read_all(&mut client, &topic, 0, 0));
+    assert_eq!(got, [&b"kept"[..], b"more"]);
+}
+
+/// ST-20: a broker starts on a disk without a byte left, so that topics can be deleted, and goes on by itself
+/// when they are.
+#[test]
+fn st_20_a_start_on_a_full_disk_lets_topics_be_deleted() {
+    let Some(mut broker) = Broker::start_on_small_disk("16m", Options::default()) else {
+        return;
+    };
+    let mut client = broker.connect();
+    let large = client.create_topic("large", 1, &[]);
+    let topic = client.create_topic("small", 1, &[]);
+    for _ in 0..4 {
+        client.append(&large, 0, plain(&["x".repeat(900_000)]));
+    }
+    client.append(&topic, 0, plain(&["kept"]));
+    for clean in [false, true] {
+        let rest = fill(&broker.data(), 0);
+        match clean {
+            true => drop(broker.stop_at_once()),
+            false => broker.kill(),
+        }
+        broker.start_again();
+        broker.wait_for_log("the reserve is given back");
+        if clean {
+            let mut client = broker.connect();
+            assert_eq!(client.delete_topic("large"), ErrorCode::None);
+            broker.wait_for_log("has room again");
+            crate::broker::eventually("produce is taken", || {
+                (produce(&mut client, &topic, "more") == ErrorCode::None).then_some(())
+            });
+            let got = values(&read_all(&mut client, &topic, 0, 0));
+            assert_eq!(got, [&b"kept"[..], b"more"]);
+        }
+        fs::remove_file(&rest).expect("removed");
+        if !clean {
+            broker.wait_for_log("has room again");
+        }
+    }
 }

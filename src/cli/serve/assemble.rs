@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
 use thalweg_control::http::HttpState;
 use thalweg_control::{
-    Checkpoints, ControlHandle, Controller, ControllerSetup, Ended, Endpoint, Facts, Loggers,
-    MetadataLog, MetadataLogError, Readiness, ShardCommand, Start, StartError,
+    Checkpoints, ControlHandle, Controller, ControllerSetup, DiskWatch, Ended, Endpoint, Facts,
+    Headroom, Loggers, MetadataLog, MetadataLogError, Readiness, ShardCommand, Start, StartError,
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
 use thalweg_reactor::net::Listeners;
@@ -108,6 +108,11 @@ impl Assembly {
         start: Start,
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
     ) -> anyhow::Result<Opened> {
+        let headroom = self.config.headroom_bytes();
+        let headroom = headroom.map_or(Headroom::Derived, Headroom::Bytes);
+        // Before anything is written: a full disk gives the reserve back.
+        let disks = vec![Arc::clone(dir.health())];
+        DiskWatch::begin(headroom, Arc::clone(&self.facts), disks).await;
         let (log, records) = MetadataLog::open(&dir).await?;
         let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
         let control = ControlHandle::new(requests, Arc::clone(&self.loggers));

@@ -1,0 +1,127 @@
+//! Looks at the disks of the log directories, again and again: how much room is left, and whether they
+//! answer. The looks run on background threads, never on a shard's turn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_metrics::LogDirFacts;
+use thalweg_reactor::{fs, task, time};
+use thalweg_storage::{DirHealth, Room};
+use thalweg_types::limits::{
+    DISK_LOOK_EVERY_MS, DISK_STALL_MS, HEADROOM_DERIVED_BYTES_MAX, HEADROOM_DERIVED_SHARE,
+};
+
+use crate::facts::Facts;
+
+/// How much room must stay free on the disk of a log directory: `thalweg.log.dirs.headroom.bytes`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Headroom {
+    /// A share of the file system's size.
+    Derived,
+    /// So many bytes; 0 looks at nothing.
+    Bytes(u64),
+}
+
+impl Headroom {
+    /// In bytes, on a file system of that size.
+    #[must_use]
+    pub fn bytes(self, total: u64) -> u64 {
+        match self {
+            Headroom::Derived => (total / HEADROOM_DERIVED_SHARE).min(HEADROOM_DERIVED_BYTES_MAX),
+            Headroom::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// The watch over all log directories.
+pub struct DiskWatch {
+    headroom: Headroom,
+    facts: Arc<Facts>,
+    dirs: Vec<Watched>,
+}
+
+struct Watched {
+    health: Arc<DirHealth>,
+    /// It was said that the disk does not answer.
+    stalled: bool,
+}
+
+impl DiskWatch {
+    /// Looks once, so that the first request meets what is true, and from then on in the background.
+    pub async fn begin(headroom: Headroom, facts: Arc<Facts>, dirs: Vec<Arc<DirHealth>>) {
+        let watched = |health| Watched {
+            health,
+            stalled: false,
+        };
+        let mut watch = DiskWatch {
+            headroom,
+            facts,
+            dirs: dirs.into_iter().map(watched).collect(),
+        };
+        watch.look().await;
+        task::spawn(async move {
+            loop {
+                time::sleep(Duration::from_millis(DISK_LOOK_EVERY_MS)).await;
+                watch.look().await;
+            }
+        });
+    }
+
+    async fn look(&mut self) {
+        let mut facts = Vec::with_capacity(self.dirs.len());
+        for dir in &mut self.dirs {
+            dir.look_at_answers();
+            let space = fs::space(dir.health.path()).await.ok();
+            if let Some(space) = space {
+                let room = Room {
+                    total: space.total_bytes,
+                    usable: space.usable_bytes,
+                    headroom: self.headroom.bytes(space.total_bytes),
+                };
+                dir.health.on_room(room).await;
+            }
+            facts.push(LogDirFacts {
+                path: dir.health.path().to_string_lossy().into_owned(),
+                is_offline: dir.health.failure().is_some(),
+                is_full: dir.health.is_full(),
+                total_bytes: space.map(|space| space.total_bytes),
+                usable_bytes: space.map(|space| space.usable_bytes),
+                oldest_operation: dir
+                    .health
+                    .oldest_operation()
+                    .map_or(Duration::ZERO, |oldest| oldest.age),
+            });
+        }
+        self.facts.set_log_dirs(facts);
+    }
+}
+
+impl Watched {
+    fn look_at_answers(&mut self) {
+        let limit = Duration::from_millis(DISK_STALL_MS);
+        let oldest = self.health.oldest_operation();
+        let late = oldest.filter(|oldest| oldest.age >= limit);
+        let dir = self.health.path().display();
+        match (late, self.stalled) {
+            (Some(late), false) => tracing::warn!(%dir, operation = late.operation,
+                age_ms = late.age.as_millis() as u64,
+                "the disk does not answer: what waits for it times out; look at the device"),
+            (None, true) => tracing::info!(%dir, "the disk answers again"),
+            (Some(_), true) | (None, false) => {}
+        }
+        self.stalled = late.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Headroom;
+
+    #[test]
+    fn st_20_the_derived_headroom_is_a_share_with_a_bound() {
+        assert_eq!(Headroom::Derived.bytes(5_000), 100);
+        assert_eq!(Headroom::Derived.bytes(1 << 50), 1 << 30);
+        assert_eq!(Headroom::Bytes(0).bytes(1 << 50), 0);
+        assert_eq!(Headroom::Bytes(7).bytes(1), 7);
+    }
+}
