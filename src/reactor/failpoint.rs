@@ -22,6 +22,12 @@ pub fn reach(_name: &'static str) -> io::Result<()> {
 #[cfg(debug_assertions)]
 pub use armed::reach;
 
+/// As [`reach`], where nothing can fail: a test may only want the process to end here.
+#[cfg_attr(not(debug_assertions), inline(always))]
+pub fn pass(name: &'static str) {
+    let _ = reach(name);
+}
+
 #[cfg(debug_assertions)]
 mod armed {
     use std::io;

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use thalweg_reactor::fs::{self, File};
-use thalweg_reactor::task;
 use thalweg_reactor::time::{self, Instant};
+use thalweg_reactor::{failpoint, task};
 use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
@@ -89,6 +89,10 @@ impl Log {
             self.check_open()?;
             self.sync_now(reach, Runner::Background).await?
         };
+        match reach {
+            Reach::Everything => {}
+            Reach::ClosedSegments => failpoint::pass("roll: closed segment flushed"),
+        }
         let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
         self.save_closed_indexes().await?;
@@ -296,8 +300,10 @@ impl Log {
         }
         let renamed = fs::rename(&inner.dir, &aside).await;
         inner.judged(renamed.map_err(LogError::io("rename", &inner.dir)))?;
+        failpoint::pass("delete: renamed");
         let synced = fs::sync_dir(&inner.parent).await;
         inner.judged(synced.map_err(LogError::io("sync", &inner.parent)))?;
+        failpoint::pass("delete: synced");
         task::spawn(async move {
             // What stays is removed at the next start.
             if let Err(error) = fs::remove_dir_all(&aside).await {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_reactor::time;
+use thalweg_reactor::{failpoint, time};
 use thalweg_replica::{EpochCache, EpochEntry};
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
@@ -374,6 +374,7 @@ impl Work {
         fs::truncate(file, position)
             .await
             .map_err(LogError::io("truncate", &path))?;
+        failpoint::pass("cut: truncated");
         fs::sync_all(file)
             .await
             .map_err(LogError::io("fsync", &path))?;
@@ -410,6 +411,7 @@ impl Work {
 
     async fn remove_segment(&mut self, base: Offset) -> Result<(), LogError> {
         for path in files_of(&self.dir, base) {
+            failpoint::pass("cut: file to go");
             self.remove_file(&path).await?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use thalweg_reactor::{fs, task, time};
+use thalweg_reactor::{failpoint, fs, task, time};
 use thalweg_types::{Offset, TimestampMs};
 
 use crate::error::{LogError, ReadError, is_lack_of_room};
@@ -182,6 +182,7 @@ impl Log {
         // A flush that is under way would write indexes anew.
         let _turns = self.both_turns().await;
         self.check_open()?;
+        failpoint::pass("removal: start kept");
         let gone = self.take_out(below);
         let mut aside = Vec::with_capacity(2 * gone.len());
         let mut removed = Removed::default();
@@ -197,6 +198,7 @@ impl Log {
         if gone.is_empty() {
             return Ok(removed);
         }
+        failpoint::pass("removal: all renamed");
         self.inner.files_unsynced();
         task::spawn(unlink_later(aside, delay));
         self.remove_useless_snapshots().await?;
@@ -225,6 +227,7 @@ impl Log {
             let to = deleted_path(&path);
             let renamed = match fs::rename(&path, &to).await {
                 Ok(()) => {
+                    failpoint::pass("removal: file renamed");
                     aside.push(to);
                     continue;
                 }

@@ -7,7 +7,7 @@
 use std::io;
 use std::rc::Rc;
 
-use thalweg_reactor::{fs, task};
+use thalweg_reactor::{failpoint, fs, task};
 use thalweg_types::{Offset, TimestampMs};
 
 use crate::error::{LogError, is_lack_of_room};
@@ -79,6 +79,7 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
         }
         other => other?,
     };
+    failpoint::pass("roll: segment made");
     inner.files_unsynced();
     let empty = old.size.get() == 0;
     {
@@ -106,7 +107,8 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
         task::spawn(async move {
             match log.flush_reaching(Reach::ClosedSegments).await {
                 // A flush that fails has told the sink already.
-                Ok(_) | Err(LogError::Closed | LogError::Offline { .. }) => {}
+                Ok(_) => failpoint::pass("roll: indexes written"),
+                Err(LogError::Closed | LogError::Offline { .. }) => {}
                 Err(error) => tracing::warn!(log = %log.name(), %error, "flush after a roll"),
             }
         });

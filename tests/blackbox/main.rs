@@ -18,6 +18,7 @@ mod damage;
 mod disk;
 mod durable;
 mod engine;
+mod failpoints;
 mod fetching;
 mod group_offsets;
 mod groups;

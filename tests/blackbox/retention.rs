@@ -34,7 +34,7 @@ fn earliest(client: &mut Connection, topic: &Topic) -> i64 {
 }
 
 /// The `.log` files of a partition.
-fn segments(broker: &Broker, topic: &Topic) -> Vec<PathBuf> {
+pub fn segments(broker: &Broker, topic: &Topic) -> Vec<PathBuf> {
     let files = std::fs::read_dir(broker.partition(&topic.name, 0)).expect("a folder");
     let paths = files.map(|file| file.expect("a file").path());
     paths
@@ -43,7 +43,7 @@ fn segments(broker: &Broker, topic: &Topic) -> Vec<PathBuf> {
 }
 
 /// A value that tells its offset; three of them fill a segment of the smallest size.
-fn large(offset: i64) -> String {
+pub fn large(offset: i64) -> String {
     format!("{offset:060}").repeat(5_000)
 }
 
@@ -55,7 +55,7 @@ fn append_large(client: &mut Connection, topic: &Topic, offsets: std::ops::Range
 }
 
 /// Every offset from the first to the end is there and has its own value.
-fn check_whole(client: &mut Connection, topic: &Topic, end: i64) -> i64 {
+pub fn check_whole(client: &mut Connection, topic: &Topic, end: i64) -> i64 {
     let first = earliest(client, topic);
     let records = read_all(client, topic, 0, first);
     let offsets: Vec<i64> = records.iter().map(|record| record.offset).collect();

@@ -1,0 +1,210 @@
+//! ST-14: the process ends at each named step of a roll, a cut and a deletion, and the next start finds
+//! the content before the step or after it. Each case is a life of a broker that aborts, and one that is
+//! looked at.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{DeleteTopicsRequest, ProduceRequest, delete_topics_request};
+
+use crate::batch::plain;
+use crate::broker::{Broker, Options, serve_command};
+use crate::retention::{check_whole, large, restless, segments};
+use crate::wire::{Connection, Topic, newest, produce_request};
+
+/// Options of a life that ends when `place` is reached for the `nth` time.
+fn ending_at(place: &str, nth: u32, options: Options) -> Options {
+    let points = format!("THALWEG_FAILPOINTS={place}=abort@{nth}");
+    // A few short texts for the length of the tests.
+    let points: &'static str = Box::leak(points.into_boxed_str());
+    Options {
+        wrapper: vec!["env", points],
+        ..options
+    }
+}
+
+const SEGMENTED: [(&str, &str); 1] = [("segment.bytes", "1048576")];
+
+/// Appends one batch per offset until the broker ends; how many were acknowledged.
+fn append_until_the_end(client: &mut Connection, topic: &Topic, from: i64) -> i64 {
+    let version = newest::<ProduceRequest>();
+    for offset in from..from + 80 {
+        client.send(
+            &produce_request(topic, 0, 1, plain(&[large(offset)])),
+            version,
+        );
+        if client.read_frame().is_none() {
+            return offset;
+        }
+    }
+    panic!("the broker did not end")
+}
+
+/// Nothing acknowledged is missing, nothing is torn, and the log goes on; how many records there are.
+fn check_goes_on(broker: &mut Broker, topic: &Topic, acknowledged: i64) -> i64 {
+    broker.kill();
+    broker.start_again_with(Options::default());
+    let mut client = broker.connect();
+    let end = client.end_offset(topic, 0);
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&end),
+        "{end} of {acknowledged}"
+    );
+    let first = check_whole(&mut client, topic, end);
+    for offset in end..end + 4 {
+        assert_eq!(client.append(topic, 0, plain(&[large(offset)])), offset);
+    }
+    check_whole(&mut client, topic, end + 4);
+    first
+}
+
+#[test]
+fn st_14_a_roll_that_ends_at_any_step() {
+    let steps = [
+        ("roll: segment made", 1),
+        ("roll: closed segment flushed", 1),
+        ("roll: indexes written", 2),
+    ];
+    for (place, nth) in steps {
+        let mut broker = Broker::start_with(ending_at(place, nth, Options::default()));
+        let mut client = broker.connect();
+        let topic = client.create_topic("rolled", 1, &SEGMENTED);
+        let acknowledged = append_until_the_end(&mut client, &topic, 0);
+        assert!(acknowledged >= 3, "{place}: {acknowledged}");
+        assert_eq!(
+            check_goes_on(&mut broker, &topic, acknowledged),
+            0,
+            "{place}"
+        );
+    }
+}
+
+#[test]
+fn st_14_a_deletion_that_ends_at_any_step() {
+    // Files of two segments and of their snapshots are renamed; the `.log` of a segment first.
+    let steps = [
+        ("removal: start kept", 1),
+        ("removal: file renamed", 1),
+        ("removal: file renamed", 2),
+        ("removal: all renamed", 1),
+    ];
+    for (place, nth) in steps {
+        let mut broker = Broker::start_with(ending_at(place, nth, restless()));
+        let mut client = broker.connect();
+        let limits = [SEGMENTED[0], ("retention.bytes", "1500000")];
+        let topic = client.create_topic("shrunk", 1, &limits);
+        let acknowledged = append_until_the_end(&mut client, &topic, 0);
+        let first = check_goes_on(&mut broker, &topic, acknowledged);
+        assert!(first > 0 && first % 3 == 0, "{place}: {first}");
+        let leftovers = std::fs::read_dir(broker.partition("shrunk", 0)).expect("a folder");
+        let leftovers = leftovers.map(|entry| entry.expect("an entry").file_name());
+        let left = leftovers.filter(|name| name.to_string_lossy().ends_with(".deleted"));
+        assert_eq!(left.count(), 0, "{place}");
+    }
+}
+
+#[test]
+fn st_14_a_cut_that_ends_at_any_step() {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("cut", 1, &SEGMENTED);
+    for offset in 0..8 {
+        client.append(&topic, 0, plain(&[large(offset)]));
+    }
+    broker.kill();
+    let mut end = 8;
+    let steps = [
+        ("cut: truncated", 1),
+        ("cut: file to go", 1),
+        ("cut: file to go", 2),
+    ];
+    for (place, nth) in steps {
+        // Nothing is known of what was written: as after a crash of the machine.
+        let root = broker.data();
+        for name in [
+            "thalweg-written-checkpoint",
+            "recovery-point-offset-checkpoint",
+        ] {
+            std::fs::remove_file(root.join(name)).ok();
+        }
+        // A whole record of the segment before the last one is torn, so the last one goes.
+        let mut files = segments(&broker, &topic);
+        files.sort();
+        let torn = &files[files.len() - 2];
+        let len = torn.metadata().expect("a segment").len();
+        let file = OpenOptions::new()
+            .write(true)
+            .open(torn)
+            .expect("a segment");
+        file.set_len(len - 1).expect("cut");
+        let options = ending_at(place, nth, Options::default());
+        let ended = serve_command(&broker.data(), &options)
+            .output()
+            .expect("it runs");
+        assert_eq!(
+            ended.status.signal(),
+            Some(Signal::SIGABRT as i32),
+            "{place}: {ended:?}"
+        );
+        broker.start_again();
+        let mut client = broker.connect();
+        let now = client.end_offset(&topic, 0);
+        assert!(now < end && now % 3 == 2, "{place}: {now} of {end}");
+        assert_eq!(check_whole(&mut client, &topic, now), 0, "{place}");
+        assert_eq!(segments(&broker, &topic).len(), files.len() - 1, "{place}");
+        for offset in now..now + 7 {
+            assert_eq!(client.append(&topic, 0, plain(&[large(offset)])), offset);
+        }
+        end = now + 7;
+        broker.kill();
+        // Half a batch at the end does no harm beside it.
+        let last = segments(&broker, &topic)
+            .into_iter()
+            .max()
+            .expect("a segment");
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(last)
+            .expect("a segment");
+        file.write_all(&[1; 30]).expect("half a header");
+    }
+}
+
+#[test]
+fn st_15_a_topic_whose_deletion_ends_at_any_step_is_gone() {
+    for place in ["delete: renamed", "delete: synced"] {
+        let mut broker = Broker::start_with(ending_at(place, 1, Options::default()));
+        let mut client = broker.connect();
+        let topic = client.create_topic("gone", 1, &[]);
+        client.append(&topic, 0, plain(&["old"]));
+        let named = delete_topics_request::DeleteTopicState {
+            name: Some("gone".to_owned()),
+            ..Default::default()
+        };
+        let request = DeleteTopicsRequest {
+            topics: vec![named],
+            timeout_ms: 30_000,
+            ..Default::default()
+        };
+        client.send(&request, newest::<DeleteTopicsRequest>());
+        assert!(client.read_frame().is_none(), "{place}");
+        broker.kill();
+        broker.start_again_with(Options::default());
+        let mut client = broker.connect();
+        let told = client.metadata(&["gone"]).topics.remove(0);
+        assert_eq!(
+            told.error_code,
+            ErrorCode::UnknownTopicOrPartition as i16,
+            "{place}"
+        );
+        let topic = client.create_topic("gone", 1, &[]);
+        assert_eq!(client.append(&topic, 0, plain(&["new"])), 0, "{place}");
+        let dirs = std::fs::read_dir(broker.data()).expect("a folder");
+        let names = dirs.map(|entry| entry.expect("an entry").file_name());
+        let of_topic = names.filter(|name| name.to_string_lossy().starts_with("gone-"));
+        assert_eq!(of_topic.count(), 1, "{place}");
+    }
+}
