@@ -66,6 +66,8 @@ pub enum Command {
     Consume(ConsumeArgs),
     /// Show and verify log files, without a broker
     Inspect(InspectArgs),
+    /// Make damaged logs of a stopped broker start again; without --yes only say how
+    Repair(RepairArgs),
     /// Print a script that teaches a shell to complete `thalweg`
     Completions(CompletionsArgs),
 }
@@ -115,6 +117,20 @@ pub struct InspectArgs {
     /// Print one JSON object per finding
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `thalweg repair`.
+#[derive(Args, Debug, Clone)]
+pub struct RepairArgs {
+    /// Where the settings come from.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Only these partitions, as TOPIC-PARTITION [default: all]
+    #[arg(value_name = "PARTITION")]
+    pub partitions: Vec<String>,
+    /// Do it. What is cut off is lost
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Where the settings of a broker come from.

@@ -15,6 +15,7 @@ use thalweg_storage::inspect::{InspectOptions, Item, Kind, Severity, Summary, in
 
 use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure};
+use crate::repair;
 
 /// Directory of the metadata log, as Kafka names it.
 const METADATA_DIR: &str = "__cluster_metadata-0";
@@ -50,6 +51,14 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         }
         let summary = outcome.map_err(|e| unreadable(&e))?;
         add(&mut total, &summary);
+        if path.join("meta.properties").is_file() {
+            match runtime.block_on(repair::preview(path)) {
+                Ok(lines) => printer.repairs(&lines)?,
+                Err(error) => {
+                    eprintln!("thalweg: what a repair would do was not looked at: {error:#}")
+                }
+            }
+        }
     }
     printer.summary(&total)?;
     printer.out.flush()?;
@@ -222,6 +231,16 @@ impl Printer<'_> {
         line["key"] = json!(text(record.key));
         line["value"] = json!(text(record.value));
         line
+    }
+
+    fn repairs(&mut self, lines: &[String]) -> io::Result<()> {
+        for line in lines {
+            match self.args.json {
+                true => writeln!(self.out, "{}", json!({"type": "repair", "text": line}))?,
+                false => writeln!(self.out, "{line}")?,
+            }
+        }
+        Ok(())
     }
 
     fn summary(&mut self, s: &Summary) -> io::Result<()> {

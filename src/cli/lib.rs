@@ -23,6 +23,7 @@ mod interrupt;
 mod output;
 mod produce;
 mod progress;
+mod repair;
 pub mod serve;
 mod service_manager;
 mod settings;
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Repair(args) => repair::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     exit::report(outcome)

@@ -28,8 +28,8 @@ use thalweg_replica::{
     Parking, Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 use thalweg_storage::{
-    AppendBatch, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, Missing, PartitionName,
-    ReadError, Recovery, RecoveryReport,
+    AppendBatch, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
+    RecoveryReport, missing_directory,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
@@ -608,20 +608,8 @@ async fn open_log(
     };
     let mut opening = wanted.opening;
     if !exists {
-        let start = opening.log_start.unwrap_or_default();
-        // Of a log with a recovery point the name had been on the disk too; one with a start may have
-        // been lost whole in a crash.
-        let known_end = match opening.recovery {
-            Recovery::AfterCleanStop => opening.known_end.max(opening.log_start),
-            Recovery::AfterCrash { .. } => opening.known_end,
-        };
-        if let Some(known_end) = known_end.filter(|end| *end > Offset::ZERO) {
-            return Err(PartitionError::Log(LogError::RecordsMissing {
-                path: dir,
-                what: Missing::Directory,
-                from: start,
-                up_to: known_end,
-            }));
+        if let Some(missing) = missing_directory(&dir, &opening) {
+            return Err(PartitionError::Log(missing));
         }
         let log = Log::create(context.data_dir, name, wanted.id.topic, options, sink).await?;
         return Ok(Opened {

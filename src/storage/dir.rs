@@ -153,6 +153,8 @@ pub enum Checkpoint {
     /// Partitions that were found damaged after a clean stop, with their recovery points: nothing has
     /// been written to them since, so that what the clean stop said of them holds over further starts.
     FoundDamaged,
+    /// Partitions of which an operator has accepted that records are missing in between.
+    AcceptedGaps,
     /// Everything below was compacted, by us or by Kafka: so gaps are no damage.
     Cleaner,
 }
@@ -166,6 +168,7 @@ impl Checkpoint {
             Checkpoint::LogStart => "log-start-offset-checkpoint",
             Checkpoint::HighWatermark => "replication-offset-checkpoint",
             Checkpoint::FoundDamaged => "thalweg-found-damaged-checkpoint",
+            Checkpoint::AcceptedGaps => "thalweg-accepted-gaps-checkpoint",
             Checkpoint::Cleaner => "cleaner-offset-checkpoint",
         }
     }
@@ -307,6 +310,7 @@ pub struct LogDir {
     log_starts: PartitionOffsets,
     high_watermarks: PartitionOffsets,
     found_damaged: PartitionOffsets,
+    accepted_gaps: PartitionOffsets,
     cleaner: PartitionOffsets,
     marks: Marks,
     health: Arc<DirHealth>,
@@ -338,29 +342,65 @@ impl LogDir {
                 (meta, take_clean_marker(path).await.map_err(io)?)
             }
         };
+        let marks = Marks::take(path).await.map_err(io)?;
+        LogDir::load(path, lock, (meta, state), marks)
+            .await
+            .map_err(io)
+    }
+
+    /// Locks a directory that no broker uses, to look at it: whoever's it is, and with its clean marker left
+    /// in place.
+    ///
+    /// # Errors
+    /// [`LogDirError`].
+    pub async fn examine(path: &Path) -> Result<LogDir, LogDirError> {
+        let io = |source| LogDirError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let meta = read_meta(path).await?;
+        let lock = lock(path)?;
+        let marker = path.join(CLEAN_MARKER);
+        let state = match fs::exists(&marker).await.map_err(io)? {
+            true => DirectoryState::Clean { broker_epoch: None },
+            false => DirectoryState::Unclean,
+        };
+        LogDir::load(path, lock, (meta, state), Marks::default())
+            .await
+            .map_err(io)
+    }
+
+    async fn load(
+        path: &Path,
+        lock: DirLock,
+        (meta, state): (MetaProperties, DirectoryState),
+        marks: Marks,
+    ) -> io::Result<LogDir> {
         Ok(LogDir {
             path: path.to_owned(),
             _lock: lock,
             meta,
             state,
-            recovery_points: load_checkpoint(path, Checkpoint::RecoveryPoint)
-                .await
-                .map_err(io)?,
-            log_starts: load_checkpoint(path, Checkpoint::LogStart)
-                .await
-                .map_err(io)?,
-            high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark)
-                .await
-                .map_err(io)?,
-            found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged)
-                .await
-                .map_err(io)?,
-            cleaner: load_checkpoint(path, Checkpoint::Cleaner)
-                .await
-                .map_err(io)?,
-            marks: Marks::take(path).await.map_err(io)?,
+            recovery_points: load_checkpoint(path, Checkpoint::RecoveryPoint).await?,
+            log_starts: load_checkpoint(path, Checkpoint::LogStart).await?,
+            high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark).await?,
+            found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged).await?,
+            accepted_gaps: load_checkpoint(path, Checkpoint::AcceptedGaps).await?,
+            cleaner: load_checkpoint(path, Checkpoint::Cleaner).await?,
+            marks,
             health: DirHealth::new(path),
         })
+    }
+
+    /// Makes the next start one after an unclean stop, which trusts nothing but the checkpoints.
+    pub(crate) async fn forget_clean_stop(&self) -> Result<(), LogError> {
+        take_clean_marker(&self.path)
+            .await
+            .map_err(LogError::io("take the clean marker of", &self.path))?;
+        Marks::take(&self.path)
+            .await
+            .map_err(LogError::io("take the marks of", &self.path))?;
+        Ok(())
     }
 
     /// The directory.
@@ -417,6 +457,7 @@ impl LogDir {
             Checkpoint::LogStart => &self.log_starts,
             Checkpoint::HighWatermark => &self.high_watermarks,
             Checkpoint::FoundDamaged => &self.found_damaged,
+            Checkpoint::AcceptedGaps => &self.accepted_gaps,
             Checkpoint::Cleaner => &self.cleaner,
         }
     }
@@ -437,7 +478,7 @@ impl LogDir {
             log_start: self.log_starts.get(name).copied(),
             written: self.marks.found().get(name).copied(),
             known_end,
-            gaps: match self.cleaner.contains_key(name) {
+            gaps: match self.cleaner.contains_key(name) || self.accepted_gaps.contains_key(name) {
                 true => Gaps::MayBe,
                 false => Gaps::Never,
             },
@@ -594,7 +635,7 @@ async fn look(path: &Path, policy: &OpenPolicy) -> Result<bool, LogDirError> {
     }
 }
 
-async fn load_meta(path: &Path, policy: &OpenPolicy) -> Result<MetaProperties, LogDirError> {
+async fn read_meta(path: &Path) -> Result<MetaProperties, LogDirError> {
     let file = path.join(META_PROPERTIES);
     let bad = |reason: String| LogDirError::MetaProperties {
         path: file.clone(),
@@ -603,7 +644,11 @@ async fn load_meta(path: &Path, policy: &OpenPolicy) -> Result<MetaProperties, L
     let bytes = fs::read_file(&file, ROOT_FILE_BYTES_MAX)
         .await
         .map_err(|e| bad(e.to_string()))?;
-    let meta = MetaProperties::parse(&bytes).map_err(|error| bad(error.to_string()))?;
+    MetaProperties::parse(&bytes).map_err(|error| bad(error.to_string()))
+}
+
+async fn load_meta(path: &Path, policy: &OpenPolicy) -> Result<MetaProperties, LogDirError> {
+    let meta = read_meta(path).await?;
     if let Some(wanted) = &policy.cluster_id
         && *wanted != meta.cluster_id
     {

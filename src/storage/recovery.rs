@@ -9,6 +9,9 @@
 mod joints;
 mod marked;
 
+pub(crate) use joints::check;
+pub use joints::missing_directory;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -94,19 +97,7 @@ pub(crate) async fn recover(
     let topic_id = partition_files::load_topic_id(dir).await?;
     let stored_epochs = partition_files::load_epochs(dir).await?;
     let listing = finish_swaps(dir, list(dir).await?).await?;
-    let mut work = Work {
-        dir: Rc::clone(dir),
-        gaps: opening.gaps,
-        start: opening.log_start.unwrap_or_default(),
-        interval_bytes: u64::from(options.index_interval_bytes),
-        segments: Vec::with_capacity(listing.logs.len()),
-        recovery_point: None,
-        end: Offset::ZERO,
-        seen_epochs: Vec::new(),
-        names_changed: false,
-        report: RecoveryReport::default(),
-    };
-    work.list_segments(&listing);
+    let mut work = Work::new(dir, &options, &opening, &listing);
     match opening.recovery {
         Recovery::AfterCleanStop => {
             work.open_clean().await?;
@@ -142,10 +133,21 @@ struct Work {
 }
 
 impl Work {
-    fn list_segments(&mut self, listing: &Listing) {
-        for (base, bytes) in &listing.logs {
-            self.segments
-                .push(Segment::cold(&self.dir, *base, self.interval_bytes, *bytes));
+    fn new(dir: &Rc<Path>, options: &LogOptions, opening: &Opening, listing: &Listing) -> Work {
+        let interval_bytes = u64::from(options.index_interval_bytes);
+        let segment =
+            |(base, bytes): (&Offset, &u64)| Segment::cold(dir, *base, interval_bytes, *bytes);
+        Work {
+            dir: Rc::clone(dir),
+            gaps: opening.gaps,
+            start: opening.log_start.unwrap_or_default(),
+            interval_bytes,
+            segments: listing.logs.iter().map(segment).collect(),
+            recovery_point: None,
+            end: Offset::ZERO,
+            seen_epochs: Vec::new(),
+            names_changed: false,
+            report: RecoveryReport::default(),
         }
     }
 

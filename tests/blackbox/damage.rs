@@ -7,6 +7,7 @@ use thalweg_protocol::ErrorCode;
 
 use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options, serve_command};
+use crate::tool::thalweg;
 use crate::wire::{Topic, error};
 
 /// A broker that was stopped in order, with one record in each of these topics.
@@ -140,4 +141,98 @@ fn st_28_a_damaged_identity_refuses_the_start() {
     broker.start_again();
     let got = values(&read_all(&mut broker.connect(), &topics[0], 0, 0));
     assert_eq!(got, [b"kept"]);
+}
+
+fn repair(broker: &Broker, more: &[&str]) -> (Option<i32>, String) {
+    let data = broker.data();
+    let mut words = vec!["repair", "--data-dir", data.to_str().expect("UTF-8")];
+    words.extend(more);
+    let output = thalweg(&words);
+    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said += &String::from_utf8_lossy(&output.stderr);
+    (output.status.code(), said)
+}
+
+/// Each topic goes on: the first two without their record, the third empty and above it, the others whole.
+fn assert_serves_repaired(broker: &mut Broker, topics: &[Topic]) {
+    broker.start_again();
+    let mut client = broker.connect();
+    for (topic, next, kept) in [
+        (&topics[0], 0, false),
+        (&topics[1], 0, false),
+        (&topics[2], 1, false),
+        (&topics[3], 1, true),
+        (&topics[4], 1, true),
+    ] {
+        assert_eq!(
+            client.append(topic, 0, plain(&["more"])),
+            next,
+            "{}",
+            topic.name
+        );
+        let got = values(&read_all(
+            &mut client,
+            topic,
+            0,
+            if kept { 0 } else { next },
+        ));
+        let wanted: &[&[u8]] = if kept {
+            &[b"kept", b"more"]
+        } else {
+            &[b"more"]
+        };
+        assert_eq!(got, wanted, "{}", topic.name);
+    }
+}
+
+/// R7: what is damaged is repaired when an operator says so, and not before.
+#[test]
+fn r7_repair_says_what_it_would_do_and_does_it_when_told() {
+    let (mut broker, topics) = stopped(&["cut", "emptied", "folder", "flipped", "whole"]);
+    let segment = |topic: &str| broker.partition(topic, 0).join("00000000000000000000.log");
+    let whole = fs::read(segment("cut")).expect("a segment");
+    fs::write(segment("cut"), &whole[..whole.len() - 1]).expect("cut");
+    fs::write(segment("emptied"), b"").expect("emptied");
+    fs::remove_dir_all(broker.partition("folder", 0)).expect("removed");
+    let id = broker.partition("flipped", 0).join("partition.metadata");
+    let other = broker.partition("whole", 0).join("partition.metadata");
+    fs::copy(other, &id).expect("another topic's id");
+
+    for _ in 0..2 {
+        let (code, said) = repair(&broker, &[]);
+        assert_eq!(code, Some(1), "{said}");
+        for text in [
+            "cut-0: ",
+            "to 0 bytes, which removes",
+            "emptied-0: records of offsets 0 to 0 are missing",
+            "the log ends at offset 0",
+            "folder-0 at offset 1",
+            "flipped-0: ",
+            "4 partitions to repair; nothing was changed",
+            "--yes",
+        ] {
+            assert!(said.contains(text), "{text}: {said}");
+        }
+        assert!(!said.contains("whole-0:"), "{said}");
+    }
+    assert_eq!(
+        fs::read(segment("cut")).expect("a segment").len(),
+        whole.len() - 1
+    );
+    let data = broker.data();
+    let inspected = thalweg(&["inspect", data.to_str().expect("UTF-8")]);
+    let shown = String::from_utf8_lossy(&inspected.stdout).into_owned();
+    assert!(shown.contains("folder-0 at offset 1"), "{shown}");
+
+    let (code, said) = repair(&broker, &["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = repair(&broker, &[]);
+    assert_eq!(
+        (code, said.contains("nothing to repair")),
+        (Some(0), true),
+        "{said}"
+    );
+    assert_serves_repaired(&mut broker, &topics);
+    let (code, said) = repair(&broker, &[]);
+    assert_eq!((code, said.contains("in use")), (Some(1), true), "{said}");
 }

@@ -2,17 +2,72 @@
 //! reaches from its start to its recovery point after a clean stop.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_types::Offset;
+use thalweg_types::{LeaderEpoch, Offset};
 
 use super::{Work, damaged};
 use crate::error::{LogError, Missing};
 use crate::index::{INDEX_ENTRY_BYTES, decode_entries};
+use crate::listing::list;
 use crate::name::index_path;
-use crate::options::{Gaps, Opening};
+use crate::options::{Gaps, LogOptions, Opening, Recovery};
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::Segment;
+
+/// What a start would refuse this log for; nothing is changed. Damage above the recovery point after a crash is
+/// none: a start cuts it.
+///
+/// # Errors
+/// As opening it.
+pub(crate) async fn check(dir: &Path, opening: Opening) -> Result<(), LogError> {
+    let dir: Rc<Path> = dir.into();
+    let listing = list(&dir).await?;
+    let mut work = Work::new(&dir, &LogOptions::default(), &opening, &listing);
+    match opening.recovery {
+        Recovery::AfterCleanStop => {
+            work.open_clean().await?;
+            work.check_range(&opening)
+        }
+        Recovery::AfterCrash { recovery_point } => {
+            work.recovery_point = Some(recovery_point);
+            let first = work.segment_of(recovery_point);
+            work.check_joints(first, recovery_point).await?;
+            let Some(segment) = work.segments.get(first).cloned() else {
+                return Ok(());
+            };
+            work.end = segment.base;
+            let scanned = work.scan_whole(&segment, LeaderEpoch::NONE).await?;
+            work.end = scanned.end;
+            match scanned.bad {
+                Some(bad) => {
+                    work.check_torn(&segment, &scanned.file, bad, opening.unwritten)
+                        .await
+                }
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// A partition has no directory: what of it is missing, if there was something.
+#[must_use]
+pub fn missing_directory(dir: &Path, opening: &Opening) -> Option<LogError> {
+    // Of a log with a recovery point the name had been on the disk too; one with a start may have been lost
+    // whole in a crash.
+    let known_end = match opening.recovery {
+        Recovery::AfterCleanStop => opening.known_end.max(opening.log_start),
+        Recovery::AfterCrash { .. } => opening.known_end,
+    };
+    let up_to = known_end.filter(|end| *end > Offset::ZERO)?;
+    Some(LogError::RecordsMissing {
+        path: dir.to_owned(),
+        what: Missing::Directory,
+        from: opening.log_start.unwrap_or_default(),
+        up_to,
+    })
+}
 
 /// Where the batches of a closed segment end.
 struct Ending {
