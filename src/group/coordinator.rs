@@ -8,6 +8,7 @@ use thalweg_protocol::messages::{
     JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest, SyncGroupRequest,
 };
 use thalweg_types::TimestampMs;
+use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
 
 use crate::ask::{
     Answer, Ask, Caller, Effect, Now, Token, WriteId, refused_commit, refused_join,
@@ -16,6 +17,7 @@ use crate::ask::{
 use crate::group::{Group, State};
 use crate::record::Record;
 use crate::settings::Settings;
+use crate::sweep::{Progress, Sweeps, Wanted};
 use crate::tally::{Happened, Tally};
 use crate::timers::{Timer, Timers};
 use crate::topics::Topics;
@@ -39,6 +41,11 @@ pub struct Coordinator {
     /// When the log had been replayed.
     pub(crate) loaded: Now,
     pub(crate) draw: Draw,
+    pub(crate) sweeps: Sweeps,
+    /// Groups that are yet to be made ready, once the log was replayed.
+    unready: Option<Vec<Rc<str>>>,
+    /// Bytes that other coordinators of the core hold.
+    others_bytes: usize,
     is_loading: bool,
 }
 
@@ -59,6 +66,9 @@ impl Coordinator {
                 wall: TimestampMs::NONE,
             },
             draw,
+            sweeps: Sweeps::default(),
+            unready: None,
+            others_bytes: 0,
             is_loading: true,
         }
     }
@@ -76,26 +86,42 @@ impl Coordinator {
     }
 
     /// The whole log was replayed: members that are in it have a session's time to show up, and offsets
-    /// of topics that are gone end. `Topics` must know all topics by now.
-    pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) {
+    /// of topics that are gone end. `Topics` must know all topics by now. A slice of the groups at a
+    /// time is made ready.
+    pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) -> Progress {
+        let mut unready = match self.unready.take() {
+            Some(unready) => unready,
+            None => self.ids_descending(),
+        };
+        let mut left = COORDINATOR_SWEEP_OFFSETS;
+        while let Some(id) = unready.pop() {
+            if left == 0 {
+                unready.push(id);
+                self.unready = Some(unready);
+                return Progress::More;
+            }
+            left = left.saturating_sub(self.work_of(&id));
+            self.make_ready(now, &id, out);
+        }
         self.is_loading = false;
         self.loaded = now;
         self.plan_expiry(now);
+        Progress::Done
+    }
+
+    fn make_ready(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) {
         let size_max = self.settings.group_size_max;
-        let ids: Vec<Rc<str>> = self.groups.keys().cloned().collect();
-        for id in ids {
-            self.with_turn(&id, now, out, |group, turn| {
-                let members: Vec<Rc<str>> = group.members.keys().cloned().collect();
-                for member in &members {
-                    group.restart_session(turn, member);
-                }
-                if members.len() > size_max {
-                    group.prepare(turn);
-                }
-                group.consumer_loaded(turn);
-            });
-        }
-        self.end_orphans(now, out);
+        self.with_turn(id, now, out, |group, turn| {
+            let members: Vec<Rc<str>> = group.members.keys().cloned().collect();
+            for member in &members {
+                group.restart_session(turn, member);
+            }
+            if members.len() > size_max {
+                group.prepare(turn);
+            }
+            group.consumer_loaded(turn);
+        });
+        self.end_orphans(now, id, out);
     }
 
     /// True until [`Coordinator::on_loaded`].
@@ -267,7 +293,8 @@ impl Coordinator {
                 }),
                 Timer::Join(id) => self.with_turn(&id, now, out, |g, turn| g.on_join_due(turn)),
                 Timer::Sync(id) => self.with_turn(&id, now, out, |g, turn| g.on_sync_due(turn)),
-                Timer::Expiry => self.on_expiry_due(now, out),
+                Timer::Expiry => self.sweep(now, Wanted::Due, out),
+                Timer::Sweep => self.sweep_on(now, out),
             }
         }
     }
@@ -308,10 +335,7 @@ impl Coordinator {
         match self.groups.get(&id) {
             None if !request.member_id.is_empty() => return refuse(ErrorCode::UnknownMemberId),
             None if !self.has_room_for_group() => return refuse(ErrorCode::GroupMaxSizeReached),
-            Some(group)
-                if self.tally.bytes >= self.settings.bytes_max
-                    && group.known(request).is_none() =>
-            {
+            Some(group) if !self.has_room() && group.known(request).is_none() => {
                 return refuse(ErrorCode::GroupMaxSizeReached);
             }
             None | Some(_) => {}
@@ -391,7 +415,7 @@ impl Coordinator {
                 return refuse(ErrorCode::InvalidCommitOffsetSize);
             }
         }
-        let has_room = self.tally.bytes < self.settings.bytes_max;
+        let has_room = self.has_room();
         self.ensure_group(&id, now);
         let mut answer = None;
         self.with_turn(&id, now, out, |group, turn| {
@@ -461,7 +485,18 @@ impl Coordinator {
     }
 
     pub(crate) fn has_room_for_group(&self) -> bool {
-        self.groups.len() < self.settings.groups_max && self.tally.bytes < self.settings.bytes_max
+        self.groups.len() < self.settings.groups_max && self.has_room()
+    }
+
+    /// Whether new members and offsets may take memory, of this coordinator's share and of the core's.
+    pub(crate) fn has_room(&self) -> bool {
+        let own = self.tally.bytes;
+        own < self.settings.bytes_max && self.others_bytes + own < self.settings.core_bytes_max
+    }
+
+    /// What the other coordinators of the core hold, in bytes.
+    pub fn note_others(&mut self, bytes: usize) {
+        self.others_bytes = bytes;
     }
 }
 

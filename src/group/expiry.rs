@@ -32,37 +32,30 @@ impl Coordinator {
         self.timers.arm(at, Timer::Expiry);
     }
 
-    /// Ends what is over, groups that are left with nothing included.
-    pub(crate) fn on_expiry_due(&mut self, now: Now, out: &mut Vec<Effect>) {
-        self.end_orphans(now, out);
+    /// Ends what is over in a group, and the group itself when nothing is left.
+    pub(crate) fn end_over(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) {
         let clock = self.expiry_clock(now);
-        let mut over: Vec<(Rc<str>, Vec<Record>)> = Vec::new();
-        for group in self.groups.values() {
-            let ends = self.over(group, clock);
-            if !ends.is_empty() || group.is_abandoned(0) {
-                over.push((Rc::clone(&group.id), ends));
+        let Some(group) = self.groups.get(id) else {
+            return;
+        };
+        let ends = self.over(group, clock);
+        let is_abandoned = group.is_abandoned(ends.len());
+        if ends.is_empty() && !is_abandoned {
+            return;
+        }
+        self.happened.offsets_expired += ends.len() as u64;
+        self.with_turn(id, now, out, |group, turn| {
+            group.end(turn, &ends);
+            if is_abandoned && (group.is_recorded || group.consumer.is_some()) {
+                let since = group.state_since;
+                let records = group.end_records();
+                // Nobody may join what is going.
+                group.transition(State::Dead, turn.now.wall);
+                group.writes += 1;
+                turn.write(&group.id, records, Then::Retire { since });
+                turn.happened.groups_expired += 1;
             }
-        }
-        over.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        for (id, ends) in over {
-            self.happened.offsets_expired += ends.len() as u64;
-            let mut retired = 0;
-            self.with_turn(&id, now, out, |group, turn| {
-                let is_abandoned = group.is_abandoned(ends.len());
-                group.end(turn, &ends);
-                if is_abandoned && (group.is_recorded || group.consumer.is_some()) {
-                    let since = group.state_since;
-                    let records = group.end_records();
-                    // Nobody may join what is going.
-                    group.transition(State::Dead, turn.now.wall);
-                    group.writes += 1;
-                    turn.write(&group.id, records, Then::Retire { since });
-                    retired = 1;
-                }
-            });
-            self.happened.groups_expired += retired;
-        }
-        self.plan_expiry(now);
+        });
     }
 
     /// The wall clock, but not further ahead of the moment of loading than the monotonic clock: one that

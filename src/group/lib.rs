@@ -14,7 +14,7 @@
 //!
 //! # Order of calls
 //! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first ->
-//! [`Coordinator::on_loaded`] -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
+//! [`Coordinator::on_loaded`] until it is done -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
 //! [`Coordinator::next_deadline`] has come, and [`Coordinator::on_topics_removed`]. Each
 //! [`Effect::Write`] is reported once, in the order of the writes, by [`Coordinator::on_written`] or
 //! [`Coordinator::on_write_failed`].
@@ -50,6 +50,7 @@ mod record;
 mod settings;
 mod static_members;
 mod subscription;
+mod sweep;
 mod tally;
 mod timers;
 mod topics;
@@ -66,6 +67,7 @@ pub use offsets::Committed;
 pub use positions::Position;
 pub use record::{Record, RecordError};
 pub use settings::{ConsumerSettings, Settings};
+pub use sweep::Progress;
 pub use tally::{Happened, Tally};
 pub use topics::{GroupSettings, TopicCatalog, TopicShape, Topics};
 

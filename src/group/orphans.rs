@@ -13,6 +13,7 @@ use crate::commit::tombstone;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::record::Record;
+use crate::sweep::Wanted;
 use crate::topics::Topics;
 use crate::turn::{Then, Turn};
 
@@ -24,33 +25,41 @@ impl Coordinator {
             // What is loaded is held against all topics at the end.
             return;
         }
-        let names: HashSet<&str> = names.iter().map(|name| &**name).collect();
-        self.end_offsets(now, out, |topics, name, id| {
+        let names = names.iter().map(Arc::clone).collect();
+        self.sweep(now, Wanted::Removed(names), out);
+    }
+
+    /// Ends the offsets of a group in topics of these names that are gone.
+    pub(crate) fn end_removed(
+        &mut self,
+        now: Now,
+        id: &str,
+        names: &HashSet<Arc<str>>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.end_offsets(now, id, out, |topics, name, id| {
             names.contains(name) && (id == TopicId::ZERO || !is_of(topics, name, id))
         });
     }
 
-    /// Ends offsets whose topic is not there.
-    pub(crate) fn end_orphans(&mut self, now: Now, out: &mut Vec<Effect>) {
-        self.end_offsets(now, out, |topics, name, id| !is_of(topics, name, id));
+    /// Ends the offsets of a group whose topic is not there.
+    pub(crate) fn end_orphans(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) {
+        self.end_offsets(now, id, out, |topics, name, id| !is_of(topics, name, id));
     }
 
     fn end_offsets(
         &mut self,
         now: Now,
+        id: &str,
         out: &mut Vec<Effect>,
         is_gone: impl Fn(&Topics, &str, TopicId) -> bool,
     ) {
-        let mut ended: Vec<(Rc<str>, Vec<Record>)> = Vec::new();
-        for group in self.groups.values() {
-            let gone = self.last_values(group, |name, id| is_gone(&self.topics, name, id));
-            if !gone.is_empty() {
-                ended.push((Rc::clone(&group.id), gone));
-            }
-        }
-        ended.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        for (id, records) in ended {
-            self.with_turn(&id, now, out, |group, turn| group.end(turn, &records));
+        let Some(group) = self.groups.get(id) else {
+            return;
+        };
+        let gone = self.last_values(group, |name, id| is_gone(&self.topics, name, id));
+        if !gone.is_empty() {
+            self.with_turn(id, now, out, |group, turn| group.end(turn, &gone));
         }
     }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use thalweg_types::limits::{
     COORDINATOR_BYTES_MAX, COORDINATOR_GROUPS_MAX, GROUP_BYTES_MAX, GROUP_PENDING_MEMBERS_MAX,
+    SHARD_GROUPS_BYTES_MAX,
 };
 
 use crate::consumer::Assignor;
@@ -31,6 +32,8 @@ pub struct Settings {
     pub group_bytes_max: usize,
     /// Bytes of all groups and offsets of this coordinator.
     pub bytes_max: usize,
+    /// Bytes of all groups and offsets of all coordinators of this core.
+    pub core_bytes_max: usize,
     /// Of groups of the newer protocol.
     pub consumer: ConsumerSettings,
 }
@@ -74,6 +77,7 @@ impl Default for Settings {
             groups_max: COORDINATOR_GROUPS_MAX,
             group_bytes_max: GROUP_BYTES_MAX,
             bytes_max: COORDINATOR_BYTES_MAX,
+            core_bytes_max: SHARD_GROUPS_BYTES_MAX,
             consumer: ConsumerSettings::default(),
         }
     }

@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Deadline(Rc<str>, Rc<str>),
     /// The next look for what is over, in all groups.
     Expiry,
+    /// The next slice of a look at all groups.
+    Sweep,
 }
 
 /// Ordered set of (monotonic milliseconds, timer).

@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
 use thalweg_group::{
     Answer, Ask, Assignor, Caller, ConsumerSettings, Coordinator, Effect, Happened, Now, Position,
-    Record, Settings, Tally, Token, WriteId,
+    Progress, Record, Settings, Tally, Token, WriteId,
 };
 use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
@@ -48,6 +48,8 @@ pub(crate) struct Coordinators {
     catalog: Catalog,
     metrics: SharedMetrics,
     homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
+    /// Bytes that all of them hold.
+    held: Rc<Cell<usize>>,
     is_stopping: Cell<bool>,
 }
 
@@ -57,6 +59,7 @@ impl Coordinators {
             catalog: Catalog::new(view),
             metrics,
             homes: RefCell::default(),
+            held: Rc::default(),
             is_stopping: Cell::new(false),
         }
     }
@@ -174,6 +177,8 @@ pub(crate) struct Home {
     /// The timer that is set, and for when.
     timer: RefCell<Option<(u64, task::Task<()>)>>,
     loading: RefCell<Option<task::Task<()>>>,
+    /// Bytes that all coordinators of the shard hold.
+    held: Rc<Cell<usize>>,
     /// Nothing more happens here: a write that ends later must set no timer, which would keep this
     /// coordinator alive for ever.
     is_closed: Cell<bool>,
@@ -194,6 +199,7 @@ impl Home {
             is_draining: Cell::new(false),
             timer: RefCell::default(),
             loading: RefCell::default(),
+            held: Rc::clone(&of.held),
             is_closed: Cell::new(false),
             began: time::now(),
         })
@@ -244,10 +250,20 @@ impl Home {
     }
 
     /// Gives the machine an event and does what comes of it.
-    fn event(self: &Rc<Self>, event: impl FnOnce(&mut Coordinator, Now, &mut Vec<Effect>)) {
+    fn event<T>(
+        self: &Rc<Self>,
+        event: impl FnOnce(&mut Coordinator, Now, &mut Vec<Effect>) -> T,
+    ) -> T {
         let now = self.now();
         let mut effects = Vec::new();
-        event(&mut self.machine.borrow_mut(), now, &mut effects);
+        let told = {
+            let mut machine = self.machine.borrow_mut();
+            let before = machine.tally().bytes;
+            machine.note_others(self.held.get().saturating_sub(before));
+            let told = event(&mut machine, now, &mut effects);
+            self.hold(before, machine.tally().bytes);
+            told
+        };
         let mut effects = VecDeque::from(effects);
         while let Some(effect) = effects.pop_front() {
             match effect {
@@ -271,6 +287,14 @@ impl Home {
         let happened = self.machine.borrow_mut().take_happened();
         count(&mut self.metrics.borrow_mut().counters, happened);
         self.set_timer();
+        told
+    }
+
+    /// The coordinator holds `after` bytes, and held `before`.
+    fn hold(&self, before: usize, after: usize) {
+        if !self.is_closed.get() {
+            self.held.set(self.held.get() + after - before);
+        }
     }
 
     fn write(self: &Rc<Self>, id: WriteId, records: &[Record], now: Now) -> Result<(), ErrorCode> {
@@ -329,7 +353,10 @@ impl Home {
     }
 
     fn close(&self) {
-        self.is_closed.set(true);
+        if !self.is_closed.replace(true) {
+            let own = self.machine.borrow().tally().bytes;
+            self.held.set(self.held.get() - own);
+        }
         if let Some((_, timer)) = self.timer.borrow_mut().take() {
             timer.abort();
         }
@@ -364,7 +391,10 @@ async fn load(home: Rc<Home>) {
     let replay = |record| {
         records += 1;
         let now = home.now();
-        home.machine.borrow_mut().on_record(record, now);
+        let mut machine = home.machine.borrow_mut();
+        let before = machine.tally().bytes;
+        machine.on_record(record, now);
+        home.hold(before, machine.tally().bytes);
     };
     match coordinator_load::replay(&partition, replay).await {
         Ok(()) => {}
@@ -375,7 +405,9 @@ async fn load(home: Rc<Home>) {
             return;
         }
     }
-    home.event(|machine, now, out| machine.on_loaded(now, out));
+    while home.event(|machine, now, out| machine.on_loaded(now, out)) == Progress::More {
+        task::yield_now().await;
+    }
     let ms = (time::now() - began).as_millis() as u64;
     {
         let counters = &mut home.metrics.borrow_mut().counters;

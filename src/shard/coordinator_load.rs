@@ -82,6 +82,10 @@ fn replay_batch(
     replay: &mut impl FnMut(Record),
 ) -> Result<(), String> {
     let header = &batch.header;
+    // After a clean stop nothing has looked at it yet.
+    if !batch.crc_matches() {
+        return Err("the batch is damaged: its checksum is another".to_owned());
+    }
     let set = batch
         .records(DECOMPRESSED_BATCH_BYTES_MAX)
         .map_err(|error| error.to_string())?;

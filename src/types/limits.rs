@@ -224,6 +224,14 @@ pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
 /// offsets are refused.
 pub const COORDINATOR_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Bytes of groups and offsets of all partitions of the offsets topic that one core owns. When full, new
+/// members and offsets are refused.
+pub const SHARD_GROUPS_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Offsets, members and groups that a look at all groups of a coordinator (for what is over, for
+/// topics that are gone, after loading) goes through in one turn of the core; a group is not split.
+pub const COORDINATOR_SWEEP_OFFSETS: usize = 10_000;
+
 /// Bytes that the members of one group bring along: subscriptions, shares, names. When full, new
 /// members and larger shares are refused. They are one record, so it also bounds a batch.
 pub const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -297,6 +305,7 @@ pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 const _: () = assert!(SHARD_ANSWER_MEMORY_BYTES > 4 * CONNECTION_BACKLOG_BYTES_MAX);
 const _: () = assert!(REQUEST_ELEMENTS_MAX < PARKED_PARTITIONS_MAX);
 const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
+const _: () = assert!(COORDINATOR_BYTES_MAX < SHARD_GROUPS_BYTES_MAX);
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);

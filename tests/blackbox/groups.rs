@@ -626,7 +626,10 @@ fn bi_10_ids_forge_no_log_lines_and_no_metrics() {
     // Where a name stands as a label, it is escaped: every line is of our own.
     let is_ours = |line: &str| line.starts_with("# ") || line.starts_with("thalweg_");
     assert!(page.lines().all(is_ours) && page.len() < 1_000_000);
-    assert!(!page.contains('\u{1b}') && !page.contains("# TYPE\"}"), "{page}");
+    assert!(
+        !page.contains('\u{1b}') && !page.contains("# TYPE\"}"),
+        "{page}"
+    );
     assert_eq!(broker.metric("thalweg_group_members", &[]), 3.0);
     let log = broker.log();
     assert!(!log.iter().any(|line| line.contains("forged")), "{log:?}");

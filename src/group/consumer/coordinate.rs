@@ -69,7 +69,7 @@ impl Coordinator {
         let is_known = group
             .and_then(|group| group.consumer_member(&request.member_id))
             .is_some();
-        if is_joining && !is_known && self.tally.bytes >= self.settings.bytes_max {
+        if is_joining && !is_known && !self.has_room() {
             let message = "The coordinator holds as much memory as it may.";
             return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message));
         }

@@ -9,4 +9,5 @@ mod random_newer;
 mod records;
 mod scenarios;
 mod script;
+mod slices;
 mod world;

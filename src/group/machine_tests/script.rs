@@ -86,11 +86,17 @@ impl Script {
                 settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
                 settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
                 settings.consumer.size_max = number("newer").unwrap_or(usize::MAX);
+                settings.core_bytes_max = number("core").unwrap_or(settings.core_bytes_max);
                 settings.groups_max = number("groups").unwrap_or(settings.groups_max);
                 settings.pending_members_max =
                     number("pending").unwrap_or(settings.pending_members_max);
                 self.world = World::new(settings);
                 self.ids.clear();
+            }
+            // What the other coordinators of the core hold.
+            "others" => {
+                let bytes = first(&words).parse().expect("bytes");
+                self.world.machine.note_others(bytes);
             }
             "pass" => {
                 let ms: u64 = first(&words).parse().expect("milliseconds");
@@ -106,7 +112,9 @@ impl Script {
                 self.world.fail_writes(*code.expect("a code"));
             }
             "clock" => self.world.skew = first(&words).parse().expect("milliseconds"),
-            "restart" => self.world.restart(),
+            "restart" => {
+                self.world.restart();
+            }
             // Who held the id before goes on under another name.
             "rename" => {
                 for (old, new) in &words {

@@ -9,8 +9,8 @@ use thalweg_protocol::ErrorCode;
 use thalweg_types::{TimestampMs, TopicId, Uuid};
 
 use crate::{
-    Answer, Ask, Caller, ConsumerRecord, Coordinator, Effect, GroupSettings, Now, Record, Settings,
-    Token, TopicCatalog, TopicShape, WriteId,
+    Answer, Ask, Caller, ConsumerRecord, Coordinator, Effect, GroupSettings, Now, Progress, Record,
+    Settings, Token, TopicCatalog, TopicShape, WriteId,
 };
 
 /// Wall clock at monotonic zero.
@@ -114,16 +114,20 @@ impl World {
             writes: VecDeque::new(),
             log: Vec::new(),
         };
-        world.event(|machine, now, out| machine.on_loaded(now, out));
+        world.finish_loading();
         world
+    }
+
+    fn moment(&self) -> Now {
+        Now {
+            ms: self.now,
+            wall: TimestampMs(EPOCH_MS + self.now as i64 + self.skew),
+        }
     }
 
     fn event(&mut self, event: impl FnOnce(&mut Coordinator, Now, &mut Vec<Effect>)) {
         let mut out = Vec::new();
-        let now = Now {
-            ms: self.now,
-            wall: TimestampMs(EPOCH_MS + self.now as i64 + self.skew),
-        };
+        let now = self.moment();
         event(&mut self.machine, now, &mut out);
         for effect in out {
             match effect {
@@ -141,6 +145,14 @@ impl World {
             }
         }
         self.machine.check();
+    }
+
+    fn finish_loading(&mut self) -> Vec<Progress> {
+        let mut steps = Vec::new();
+        while self.machine.is_loading() {
+            self.event(|machine, now, out| steps.push(machine.on_loaded(now, out)));
+        }
+        steps
     }
 
     pub(super) fn ask(&mut self, caller: &Caller, ask: Ask, token: Token) {
@@ -200,15 +212,16 @@ impl World {
     }
 
     /// The process ends, with what was not committed, and another one replays the log.
-    pub(super) fn restart(&mut self) {
+    pub(super) fn restart(&mut self) -> Vec<Progress> {
         self.lives += 1;
         self.machine = machine(&self.settings, &self.topics, self.lives);
         self.open.clear();
         self.writes.clear();
+        let now = self.moment();
         for record in self.log.clone() {
-            self.event(|machine, now, _| machine.on_record(record, now));
+            self.machine.on_record(record, now);
         }
-        self.event(|machine, now, out| machine.on_loaded(now, out));
+        self.finish_loading()
     }
 }
 
