@@ -79,6 +79,11 @@ fn push_escaped(text: &mut String, label: &str) {
             '\\' => text.push_str("\\\\"),
             '"' => text.push_str("\\\""),
             '\n' => text.push_str("\\n"),
+            // Whoever reads the page on a terminal must not be at the mercy of a client.
+            c if c.is_control() => {
+                text.push('\\');
+                text.extend(c.escape_unicode());
+            }
             c => text.push(c),
         }
     }
