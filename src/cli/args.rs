@@ -31,7 +31,7 @@ pub use records::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the operation failed, or `inspect` found damage
+  1  the operation failed, `inspect` found damage, or `doctor` a problem
   2  the command line or the configuration is wrong; nothing was tried
   3  no broker could be reached
   4  the topic, partition, group or file does not exist
@@ -68,6 +68,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Make damaged logs of a stopped broker start again; without --yes only say how
     Repair(RepairArgs),
+    /// Look at this machine before a broker runs on it: what hurts, and what to do
+    Doctor(DoctorArgs),
     /// Print a script that teaches a shell to complete `thalweg`
     Completions(CompletionsArgs),
 }
@@ -131,6 +133,24 @@ pub struct RepairArgs {
     /// Do it. What is cut off is lost
     #[arg(long)]
     pub yes: bool,
+}
+
+/// Flags of `thalweg doctor`.
+#[derive(Args, Debug, Clone)]
+pub struct DoctorArgs {
+    /// Where the data will be: only the directory of the logs matters.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
+    /// Measure the disk too: write, read and fdatasync for a few seconds
+    #[arg(long)]
+    pub probe: bool,
+    /// How long to measure
+    #[arg(long, value_name = "SECONDS", default_value_t = 6, requires = "probe",
+          value_parser = clap::value_parser!(u16).range(1..=600))]
+    pub seconds: u16,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Where the settings of a broker come from.

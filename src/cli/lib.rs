@@ -1,8 +1,8 @@
 //! Subcommands of the `thalweg` binary.
 //!
 //! This room owns the command line: arguments, what is printed, exit codes. `serve` starts the
-//! broker, `format` prepares its directory, `inspect` reads files through `thalweg_storage::inspect`, everything else goes through
-//! `thalweg_client`. It refuses to know wire formats and broker internals.
+//! broker, `format` prepares its directory, `inspect` reads files through `thalweg_storage::inspect`, `doctor` looks at the
+//! machine, everything else goes through `thalweg_client`. It refuses to know wire formats and broker internals.
 //!
 //! Start reading at [`args`]; each subcommand has the file of its name. Results go to stdout,
 //! messages and progress to stderr. A reader that closes stdout early (`| head`) ends a command
@@ -14,6 +14,7 @@ mod broker_http;
 mod completions;
 mod config;
 mod consume;
+mod doctor;
 mod ends;
 mod exit;
 mod format;
@@ -56,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Consume(args) => consume::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Repair(args) => repair::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
     };
     exit::report(outcome)

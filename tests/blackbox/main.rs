@@ -16,6 +16,7 @@ mod configuring;
 mod connecting;
 mod damage;
 mod disk;
+mod doctor;
 mod durable;
 mod engine;
 mod failpoints;

@@ -1,0 +1,124 @@
+//! `thalweg doctor`: looks at the machine that a broker shall run on, says what hurts and what to do about it, without
+//! rights and without a broker.
+//!
+//! Start reading at [`finding`]; [`kernel`], [`process`] and [`storage`] look at settings, [`ring`] tries what the kernel
+//! does with our operations, [`probe`] measures the disk.
+
+mod finding;
+mod kernel;
+mod probe;
+mod process;
+mod ring;
+mod storage;
+mod system;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::exit::{Exit, Failure};
+use crate::{output, settings};
+use finding::{Finding, Level};
+use probe::Probe;
+use system::System;
+
+/// What `--json` prints; field names stay.
+#[derive(Serialize)]
+struct Report {
+    /// Where the data lies or will lie.
+    data_dir: PathBuf,
+    /// In the order of the checks.
+    findings: Vec<Finding>,
+    /// With `--probe` only.
+    probe: Option<Probe>,
+}
+
+/// Looks, and prints what was found.
+///
+/// # Errors
+/// The settings are wrong, the probe can not write, or something is a problem.
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let config = settings::load(&args.settings, None)?.config;
+    let data_dir = settings::data_dir(&args.settings, &config);
+    let folder = existing(&data_dir)?;
+    let findings = examine(&System::of_this_machine(), &folder);
+    let probe = if args.probe {
+        let seconds = f64::from(args.seconds);
+        Some(probe::measure(&folder, seconds).map_err(|error| cannot_probe(&folder, &error))?)
+    } else {
+        None
+    };
+    let report = Report {
+        data_dir,
+        findings,
+        probe,
+    };
+    if args.json {
+        output::json(&report)?;
+    } else {
+        print(&report)?;
+    }
+    let is_problem = |finding: &&Finding| finding.level == Level::Problem;
+    match report.findings.iter().filter(is_problem).count() {
+        0 => Ok(()),
+        n => Err(Failure::new(
+            Exit::Failed,
+            format!("{n} of the findings are problems: do not keep data here before they are gone"),
+        )),
+    }
+}
+
+fn cannot_probe(folder: &Path, error: &io::Error) -> Failure {
+    let text = format!("--probe needs to write into {}: {error}", folder.display());
+    Failure::new(Exit::Failed, text)
+}
+
+/// All findings of a machine with data in a folder that exists.
+fn examine(system: &System, folder: &Path) -> Vec<Finding> {
+    let engine = ring::engine(system);
+    let mut findings = kernel::findings(system);
+    findings.extend(process::findings(system));
+    findings.extend(storage::findings(system, folder));
+    findings.push(engine);
+    findings.extend(ring::trials(folder));
+    findings
+}
+
+/// The folder itself, or the nearest one above it that exists: what will hold it.
+fn existing(data_dir: &Path) -> Result<PathBuf, Failure> {
+    let found = std::path::absolute(data_dir).ok().and_then(|path| {
+        path.ancestors()
+            .find(|above| above.is_dir())?
+            .canonicalize()
+            .ok()
+    });
+    found.ok_or_else(|| {
+        let text = format!("{}: no folder above it exists", data_dir.display());
+        Failure::new(Exit::NotFound, text)
+    })
+}
+
+fn print(report: &Report) -> io::Result<()> {
+    for finding in &report.findings {
+        output::line(&finding.shown())?;
+    }
+    if let Some(probe) = &report.probe {
+        output::line("")?;
+        for line in probe.shown() {
+            output::line(&line)?;
+        }
+    }
+    let count = |level: Level| report.findings.iter().filter(|f| f.level == level).count();
+    output::line(&format!(
+        "\n{} problems, {} warnings, {} notes, {} ok",
+        count(Level::Problem),
+        count(Level::Warning),
+        count(Level::Note),
+        count(Level::Ok)
+    ))
+}
+
+#[cfg(test)]
+mod tests;
