@@ -193,7 +193,7 @@ pub struct FetchAsk {
 pub struct FetchBound {
     /// High watermark.
     pub high_watermark: Offset,
-    /// Last stable offset. Equal to the high watermark while there are no transactions.
+    /// Last stable offset: the first of a transaction that is not ended, at most the high watermark.
     pub last_stable: Offset,
     /// First offset of the log.
     pub log_start: Offset,

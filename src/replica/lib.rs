@@ -47,6 +47,6 @@ pub use fetch_sessions::{
     Begun, FetchKey, FetchSessions, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted,
 };
 pub use producer_snapshot::SnapshotError;
-pub use producers::{LastOfProducer, PRODUCER_BATCHES_KEPT, Producers};
+pub use producers::{EndedTransaction, LastOfProducer, PRODUCER_BATCHES_KEPT, Producers};
 pub use refused::Refused;
 pub use replica::Replica;

@@ -52,6 +52,7 @@ pub enum SnapshotError {
 struct Entry {
     id: ProducerId,
     epoch: ProducerEpoch,
+    transaction: Option<Offset>,
     /// `None` for a producer that is known without a batch.
     batch: Option<ProducerBatch>,
 }
@@ -67,11 +68,11 @@ impl Producers {
         for (id, producer) in self.as_written() {
             for batch in producer.batches() {
                 count += 1;
-                put(&mut bytes, id, producer.epoch(), Some(batch));
+                put(&mut bytes, id, &producer, Some(batch));
             }
             if producer.batches().is_empty() {
                 count += 1;
-                put(&mut bytes, id, producer.epoch(), None);
+                put(&mut bytes, id, &producer, None);
             }
         }
         bytes[CRC_COVERS_FROM..ENTRIES_AT].copy_from_slice(&count.to_be_bytes());
@@ -116,6 +117,7 @@ impl Producers {
             let known = producers.get(entry.id).copied();
             let mut producer = known.unwrap_or_else(|| Producer::new(entry.epoch, now));
             producer.enter_epoch(entry.epoch);
+            producer.set_transaction(entry.transaction);
             if let Some(batch) = entry.batch {
                 let in_order = producer
                     .batches()
@@ -132,19 +134,22 @@ impl Producers {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, id: ProducerId, epoch: ProducerEpoch, batch: Option<&ProducerBatch>) {
+fn put(bytes: &mut Vec<u8>, id: ProducerId, producer: &Producer, batch: Option<&ProducerBatch>) {
     let (sequence, last_offset, delta, timestamp) = match batch {
         Some(b) => (b.last_sequence, b.last_offset, b.offset_delta, b.timestamp),
         None => (-1, Offset(-1), 0, TimestampMs::NONE),
     };
     bytes.extend_from_slice(&id.0.to_be_bytes());
-    bytes.extend_from_slice(&epoch.0.to_be_bytes());
+    bytes.extend_from_slice(&producer.epoch().0.to_be_bytes());
     bytes.extend_from_slice(&sequence.to_be_bytes());
     bytes.extend_from_slice(&last_offset.0.to_be_bytes());
     bytes.extend_from_slice(&delta.to_be_bytes());
     bytes.extend_from_slice(&timestamp.0.to_be_bytes());
     bytes.extend_from_slice(&NO_COORDINATOR.to_be_bytes());
-    bytes.extend_from_slice(&NO_TRANSACTION.to_be_bytes());
+    let transaction = producer
+        .transaction()
+        .map_or(NO_TRANSACTION, |first| first.0);
+    bytes.extend_from_slice(&transaction.to_be_bytes());
 }
 
 fn parse(entry: &[u8], at: Offset) -> Option<Entry> {
@@ -156,14 +161,17 @@ fn parse(entry: &[u8], at: Offset) -> Option<Entry> {
         offset_delta: i32::from_be_bytes(field(entry, 22)),
         timestamp: TimestampMs(i64::from_be_bytes(field(entry, 26))),
     };
-    if id.0 < 0 || epoch.0 < 0 {
+    let first = i64::from_be_bytes(field(entry, 38));
+    if id.0 < 0 || epoch.0 < 0 || first >= at.0 {
         return None;
     }
+    let transaction = (first >= 0).then_some(Offset(first));
     // Kafka, too, tells by the offset whether there is a batch.
     if batch.last_offset.0 < 0 {
         return Some(Entry {
             id,
             epoch,
+            transaction,
             batch: None,
         });
     }
@@ -174,6 +182,7 @@ fn parse(entry: &[u8], at: Offset) -> Option<Entry> {
     whole.then_some(Entry {
         id,
         epoch,
+        transaction,
         batch: Some(batch),
     })
 }

@@ -50,6 +50,8 @@ pub(crate) struct Producer {
     /// When it last wrote, or when this process learned of it; by the broker's clock, because the
     /// timestamps of records may lie in any past.
     seen: TimestampMs,
+    /// First offset of the transaction that it has open.
+    transaction: Option<Offset>,
 }
 
 impl Producer {
@@ -59,7 +61,17 @@ impl Producer {
             batches: [ProducerBatch::NONE; PRODUCER_BATCHES_KEPT],
             kept: 0,
             seen,
+            transaction: None,
         }
+    }
+
+    /// First offset of its open transaction.
+    pub(crate) fn transaction(&self) -> Option<Offset> {
+        self.transaction
+    }
+
+    pub(crate) fn set_transaction(&mut self, first: Option<Offset>) {
+        self.transaction = first;
     }
 
     pub(crate) fn epoch(&self) -> ProducerEpoch {
@@ -78,7 +90,9 @@ impl Producer {
     /// Another epoch forgets the batches of the one before.
     pub(crate) fn enter_epoch(&mut self, epoch: ProducerEpoch) {
         if epoch != self.epoch {
+            let transaction = self.transaction;
             *self = Producer::new(epoch, self.seen);
+            self.transaction = transaction;
         }
     }
 
@@ -99,6 +113,20 @@ pub struct LastOfProducer {
     pub epoch: ProducerEpoch,
     /// Last offset of its newest batch of records; `None` when only a marker is known of it.
     pub last_offset: Option<Offset>,
+}
+
+/// A transaction whose marker was seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EndedTransaction {
+    /// Whose it was.
+    pub producer_id: ProducerId,
+    /// Offset of its first record.
+    pub first_offset: Offset,
+    /// Offset of its marker.
+    pub last_offset: Offset,
+    /// Where the first of the transactions begins that are still open; the offset after the marker when
+    /// none is.
+    pub last_stable_offset: Offset,
 }
 
 /// What the memory says to a batch.
@@ -128,7 +156,7 @@ struct Undo {
 ///
 /// Bounded by `limits::PRODUCERS_PER_PARTITION_MAX` or [`Producers::limit`]: beyond it the producers
 /// that wrote least recently are forgotten, which makes them unknown ones that may start anywhere
-/// (RP-67, RP-70). Ones with a batch in flight are spared.
+/// (RP-67, RP-70). Ones with a batch in flight or an open transaction are spared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Producers {
     producers: HashMap<ProducerId, Producer>,
@@ -136,6 +164,10 @@ pub struct Producers {
     by_age: BTreeSet<(Offset, ProducerId)>,
     /// In offset order.
     in_flight: VecDeque<Undo>,
+    /// Open transactions by their first offsets.
+    open: BTreeSet<(Offset, ProducerId)>,
+    /// Ended ones whose marker is not committed yet, as far as known.
+    ended: VecDeque<EndedTransaction>,
     max: usize,
 }
 
@@ -145,6 +177,8 @@ impl Default for Producers {
             producers: HashMap::new(),
             by_age: BTreeSet::new(),
             in_flight: VecDeque::new(),
+            open: BTreeSet::new(),
+            ended: VecDeque::new(),
             max: PRODUCERS_PER_PARTITION_MAX,
         }
     }
@@ -164,14 +198,15 @@ impl Producers {
     }
 
     /// Follows a batch that is in the log, as its header says, without questions (RP-71): for
-    /// replaying a log and for following a leader. `now` is the broker's clock.
-    pub fn replay(&mut self, header: &BatchHeader, now: TimestampMs) {
-        let Some(claim) = header.producer() else {
-            return;
-        };
+    /// replaying a log and for following a leader. `now` is the broker's clock. A marker gives the
+    /// transaction that it ends, unless all of that was deleted.
+    pub fn replay(&mut self, header: &BatchHeader, now: TimestampMs) -> Option<EndedTransaction> {
+        let claim = header.producer()?;
+        let mut ended = None;
         if header.is_control() {
             // A transaction's marker ends an epoch's transaction, it has no sequence.
             self.change(claim.id, now, |producer| producer.enter_epoch(claim.epoch));
+            ended = self.end_transaction(claim.id, header.last_offset());
         } else {
             let delta = header.last_offset_delta;
             self.note(
@@ -182,8 +217,55 @@ impl Producers {
                 now,
             );
         }
+        if header.is_transactional() && !header.is_control() {
+            self.begin_transaction(claim.id, header.base_offset);
+        }
         let end = header.last_offset().plus(1);
         self.forget_oldest(end);
+        ended
+    }
+
+    fn begin_transaction(&mut self, id: ProducerId, first: Offset) {
+        if let Some(producer) = self.producers.get_mut(&id)
+            && producer.transaction.is_none()
+        {
+            producer.transaction = Some(first);
+            self.open.insert((first, id));
+        }
+    }
+
+    fn end_transaction(&mut self, id: ProducerId, marker: Offset) -> Option<EndedTransaction> {
+        let first_offset = self.producers.get_mut(&id)?.transaction.take()?;
+        self.open.remove(&(first_offset, id));
+        let first_open = self.open.first().map(|(first, _)| *first);
+        let ended = EndedTransaction {
+            producer_id: id,
+            first_offset,
+            last_offset: marker,
+            last_stable_offset: first_open.unwrap_or(marker.plus(1)),
+        };
+        self.ended.push_back(ended);
+        Some(ended)
+    }
+
+    /// Everything below `high_watermark` is committed: a transaction counts as ended once its marker is
+    /// (RP-74).
+    pub fn on_committed(&mut self, high_watermark: Offset) {
+        while self
+            .ended
+            .front()
+            .is_some_and(|ended| ended.last_offset < high_watermark)
+        {
+            self.ended.pop_front();
+        }
+    }
+
+    /// First offset of a transaction that is not ended for good; `None` when all are.
+    #[must_use]
+    pub fn first_unstable(&self) -> Option<Offset> {
+        let open = self.open.first().map(|(first, _)| *first);
+        let ended = self.ended.iter().map(|ended| ended.first_offset).min();
+        open.into_iter().chain(ended).min()
     }
 
     /// Forgets producers that have not written for `keep_ms` (`producer.id.expiration.ms`) and says
@@ -193,6 +275,7 @@ impl Producers {
         let old: Vec<(Offset, ProducerId)> = self
             .producers
             .iter()
+            .filter(|(_, producer)| producer.transaction.is_none())
             .filter(|(_, producer)| now.0.saturating_sub(producer.seen.0) >= keep_ms)
             .map(|(id, producer)| (producer.last_offset(), *id))
             .filter(|(last, _)| *last < busy)
@@ -334,6 +417,10 @@ impl Producers {
     pub(crate) fn restore(&mut self, id: ProducerId, producer: Producer) {
         if let Some(other) = self.producers.insert(id, producer) {
             self.by_age.remove(&(other.last_offset(), id));
+            self.open.retain(|(_, of)| *of != id);
+        }
+        if let Some(first) = producer.transaction {
+            self.open.insert((first, id));
         }
         self.by_age.insert((producer.last_offset(), id));
         self.forget_oldest(Offset(i64::MAX));
@@ -383,11 +470,16 @@ impl Producers {
         first.map_or(Offset(i64::MAX), |undo| undo.base)
     }
 
-    /// RP-70. Producers whose newest record lies at or above `written` have it in flight.
+    /// RP-70. Producers whose newest record lies at or above `written` have it in flight; those with an
+    /// open transaction are needed for its end.
     fn forget_oldest(&mut self, written: Offset) {
         while self.producers.len() > self.max {
-            let oldest = self.by_age.first().copied();
-            let Some((last, id)) = oldest.filter(|(last, _)| *last < written) else {
+            let mut old = self.by_age.iter().take_while(|(last, _)| *last < written);
+            let idle = |id| {
+                let producer: Option<&Producer> = self.producers.get(id);
+                producer.is_some_and(|producer| producer.transaction.is_none())
+            };
+            let Some((last, id)) = old.find(|(_, id)| idle(id)).copied() else {
                 break;
             };
             self.by_age.remove(&(last, id));
@@ -406,8 +498,15 @@ impl Producers {
             "both indexes hold the same producers"
         );
         assert!(
-            self.producers.len() <= self.max + self.in_flight.len(),
+            self.producers.len() <= self.max + self.in_flight.len() + self.open.len(),
             "producers are bounded"
+        );
+        let open = self.producers.iter();
+        let open = open.filter_map(|(id, producer)| Some((producer.transaction?, *id)));
+        assert_eq!(
+            open.collect::<BTreeSet<_>>(),
+            self.open,
+            "both indexes hold the same transactions"
         );
         let mut end = Offset(-1);
         for undo in &self.in_flight {

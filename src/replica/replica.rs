@@ -39,8 +39,8 @@ impl Leading {
     }
 }
 
-/// One partition: leader with itself in sync, so far. Followers and transactions come later and have
-/// their place beside these fields.
+/// One partition: leader with itself in sync, so far. Followers come later and have their place beside
+/// these fields; of transactions it knows what stands in its log.
 #[derive(Debug)]
 pub struct Replica {
     local: BrokerId,
@@ -75,6 +75,9 @@ impl Replica {
             start.durable_end <= start.log_end,
             "what is durable is written"
         );
+        let high_watermark = start.high_watermark.clamp(start.log_start, start.log_end);
+        let mut producers = start.producers;
+        producers.on_committed(high_watermark);
         Replica {
             local: start.local,
             role: Role::Stopped(StopReason::NotLeader),
@@ -85,12 +88,12 @@ impl Replica {
             written_end: start.log_end,
             // What a former life has written may have been shown: it is not hidden again.
             acked: Acked::new(start.ack_point, start.durable_end, start.log_end),
-            high_watermark: start.high_watermark.clamp(start.log_start, start.log_end),
+            high_watermark,
             await_acked: ProduceQueue::default(),
             await_committed: ProduceQueue::default(),
             byte_counts: ByteCounts::default(),
             fetches: ParkedFetches::default(),
-            producers: start.producers,
+            producers,
         }
     }
 
@@ -385,6 +388,11 @@ impl Replica {
             .byte_counts
             .at(from)
             .saturating_add(missing_bytes.max(1));
+        // What an open transaction hides is there already: the next growth may end it.
+        let wake_at = match isolation {
+            Isolation::ReadUncommitted => wake_at,
+            Isolation::ReadCommitted => wake_at.max(self.byte_counts.visible() + 1),
+        };
         if self.fetches.insert(token, wake_at) {
             Parking::Parked
         } else {
@@ -608,9 +616,10 @@ impl Replica {
         }
     }
 
+    /// RP-74.
     fn last_stable(&self) -> Offset {
-        // No transactions yet (RP-74).
-        self.high_watermark
+        let unstable = self.producers.first_unstable();
+        unstable.map_or(self.high_watermark, |first| first.min(self.high_watermark))
     }
 
     fn visible_end(&self, isolation: Isolation) -> Offset {
@@ -641,6 +650,7 @@ impl Replica {
             return;
         }
         self.high_watermark = to;
+        self.producers.on_committed(to);
         self.byte_counts.on_visible(to);
         out.push(Effect::HighWatermarkMoved(to));
         while let Some(parked) = self.await_committed.pop_before(to) {

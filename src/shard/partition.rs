@@ -24,8 +24,9 @@ use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::{fs, task, time};
 use thalweg_replica::{
-    Accepted, AckPoint, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Leadership,
-    Parking, Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason, Token,
+    Accepted, AckPoint, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Isolation,
+    Leadership, Parking, Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason,
+    Token,
 };
 use thalweg_storage::{
     AppendBatch, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
@@ -417,6 +418,7 @@ impl Partition {
             diverging: bound.diverging.map(|end| (end.epoch, end.end)),
             crowded: false,
             plan: None,
+            aborted: None,
         };
         if bound.diverging.is_none() && bound.up_to > ask.offset {
             match self
@@ -425,6 +427,16 @@ impl Partition {
                 .await
             {
                 Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
+                Err(error) => return self.refuse_read(ask.slot, &error),
+            }
+        }
+        if ask.isolation == Isolation::ReadCommitted {
+            let up_to = found
+                .plan
+                .as_ref()
+                .map_or(ask.offset, |plan| plan.next_offset);
+            match self.log.aborted_in(ask.offset, up_to).await {
+                Ok(aborted) => found.aborted = Some(aborted),
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }
         }
@@ -638,7 +650,7 @@ async fn open_log(
         log.store_topic_id(wanted.id.topic).await?;
     }
     note_recovery(context.metrics, &log, &report);
-    let (producers, snapshot) = producers::load(&log, &report.snapshots).await?;
+    let (producers, snapshot) = producers::load(&log, &report).await?;
     Ok(Opened {
         log,
         epochs: report.epochs,

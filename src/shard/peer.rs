@@ -10,7 +10,7 @@ use thalweg_protocol::records::BatchSummary;
 use thalweg_reactor::event::Event;
 use thalweg_reactor::oneshot;
 use thalweg_replica::{Acks, Isolation};
-use thalweg_storage::ReadPlan;
+use thalweg_storage::{AbortedTxn, ReadPlan};
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
 use crate::append_group::{Appended, Row};
@@ -69,6 +69,8 @@ pub(crate) struct FetchFound {
     pub crowded: bool,
     /// The bytes to send; `None` when there is nothing to send now.
     pub plan: Option<ReadPlan>,
+    /// For a reader of committed records: the aborted transactions among them (RP-75).
+    pub aborted: Option<Vec<AbortedTxn>>,
 }
 
 impl FetchFound {
@@ -83,6 +85,7 @@ impl FetchFound {
             diverging: None,
             crowded: false,
             plan: None,
+            aborted: None,
         }
     }
 

@@ -3,23 +3,28 @@
 //! The rules are those of [`Producers`]; the files are the log's. This ties them together at the three
 //! moments that matter: opening, rolling, stopping.
 
+use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_reactor::time;
-use thalweg_replica::Producers;
-use thalweg_storage::{Log, ReadError};
+use thalweg_replica::{EndedTransaction, Producers};
+use thalweg_storage::{AbortedTxn, Log, ReadError, RecoveryReport};
 use thalweg_types::{Offset, TimestampMs};
 
 /// What an opened log says of its producers: the newest snapshot that can be believed, and the batches
 /// behind it; all batches when there is none (ST-10, ST-32). With it, the offset of that snapshot.
 ///
+/// Where the log has to be told again which transactions were aborted, the snapshot is one from before
+/// that, and the batches behind it tell (RP-75).
+///
 /// # Errors
 /// A batch header that has to be replayed can not be read.
 pub(crate) async fn load(
     log: &Log,
-    snapshots: &[Offset],
+    report: &RecoveryReport,
 ) -> Result<(Producers, Option<Offset>), ReadError> {
     let now = TimestampMs(time::unix_ms());
     let mut found = None;
-    for at in snapshots {
+    let early = report.transactions_from.unwrap_or(Offset(i64::MAX));
+    for at in report.snapshots.iter().filter(|at| **at <= early) {
         if let Some(producers) = load_one(log, *at, now).await {
             found = Some((producers, *at));
             break;
@@ -27,11 +32,27 @@ pub(crate) async fn load(
     }
     let at = found.as_ref().map(|(_, at)| *at);
     let mut producers = found.map(|(producers, _)| producers).unwrap_or_default();
-    log.walk_headers(at.unwrap_or_default(), |header| {
-        producers.replay(header, now);
+    let mut aborted = Vec::new();
+    log.walk_headers(at.unwrap_or_default(), |header, marker| {
+        let ended = producers.replay(header, now);
+        if marker == Some(ControlRecordType::Abort) {
+            aborted.extend(ended.map(of_log));
+        }
+        // All that this broker has on its disk when it starts is committed.
+        producers.on_committed(header.last_offset().plus(1));
     })
     .await?;
+    log.note_aborted(&aborted).await?;
     Ok((producers, at))
+}
+
+fn of_log(ended: EndedTransaction) -> AbortedTxn {
+    AbortedTxn {
+        producer_id: ended.producer_id,
+        first_offset: ended.first_offset,
+        last_offset: ended.last_offset,
+        last_stable_offset: ended.last_stable_offset,
+    }
 }
 
 async fn load_one(log: &Log, at: Offset, now: TimestampMs) -> Option<Producers> {

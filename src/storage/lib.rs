@@ -29,6 +29,7 @@
 //!
 //! Start reading at [`log`](Log), then `append.rs`, `read.rs`, `recovery.rs`.
 
+mod aborted;
 mod append;
 mod cache;
 pub mod checkpoint;

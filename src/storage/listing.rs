@@ -16,6 +16,8 @@ pub(crate) struct Listing {
     pub(crate) logs: BTreeMap<Offset, u64>,
     /// Offsets of snapshots.
     pub(crate) snapshots: BTreeSet<Offset>,
+    /// Segments that have an index of aborted transactions.
+    pub(crate) txn_indexes: BTreeSet<Offset>,
     /// Files to remove: of interrupted operations, and indexes without a log (ST-9, ST-14).
     pub(crate) leftovers: Vec<String>,
     /// New files of compactions past their point of no return: segment and final suffix.
@@ -55,8 +57,12 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             FileKind::Log(base) => {
                 listing.logs.insert(base, entry.meta.len);
             }
-            FileKind::Index(base) | FileKind::TimeIndex(base) | FileKind::TxnIndex(base) => {
+            FileKind::Index(base) | FileKind::TimeIndex(base) => {
                 indexes.insert((base, name.to_owned()));
+            }
+            FileKind::TxnIndex(base) => {
+                indexes.insert((base, name.to_owned()));
+                listing.txn_indexes.insert(base);
             }
             FileKind::Leftover => listing.leftovers.push(name.to_owned()),
             FileKind::Snapshot(at) => {

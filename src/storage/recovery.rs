@@ -21,6 +21,7 @@ use thalweg_reactor::{failpoint, time};
 use thalweg_replica::{EpochCache, EpochEntry};
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
+use crate::aborted::{self, Aborted};
 use crate::compaction::recover::finish_swaps;
 use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::Indexes;
@@ -60,6 +61,9 @@ pub struct RecoveryReport {
     /// Files of interrupted operations and indexes without a log, and segments below the log start,
     /// that were removed.
     pub leftovers_removed: usize,
+    /// Where the first segment begins whose aborted transactions have to be told again
+    /// ([`crate::Log::note_aborted`]): a crash may have lost what its index said.
+    pub transactions_from: Option<Offset>,
     /// Offsets of the snapshots that belong to the log, newest first.
     pub snapshots: Vec<Offset>,
     /// The recovery point lay above the end of the log: it was not believed (ST-12).
@@ -109,6 +113,7 @@ pub(crate) async fn recover(
         }
         Recovery::AfterCrash { .. } => {}
     }
+    work.check_aborted().await?;
     work.remove_leftovers(&listing).await?;
     work.apply_log_start(opening.log_start).await?;
     work.keep_snapshots(listing.snapshots).await?;
@@ -135,8 +140,13 @@ struct Work {
 impl Work {
     fn new(dir: &Rc<Path>, options: &LogOptions, opening: &Opening, listing: &Listing) -> Work {
         let interval_bytes = u64::from(options.index_interval_bytes);
-        let segment =
-            |(base, bytes): (&Offset, &u64)| Segment::cold(dir, *base, interval_bytes, *bytes);
+        let segment = |(base, bytes): (&Offset, &u64)| {
+            let segment = Segment::cold(dir, *base, interval_bytes, *bytes);
+            if listing.txn_indexes.contains(base) {
+                *segment.aborted.borrow_mut() = Aborted::default();
+            }
+            segment
+        };
         Work {
             dir: Rc::clone(dir),
             gaps: opening.gaps,
@@ -149,6 +159,28 @@ impl Work {
             names_changed: false,
             report: RecoveryReport::default(),
         }
+    }
+
+    /// An index of aborted transactions that can not be read is rebuilt (ST-9).
+    async fn check_aborted(&mut self) -> Result<(), LogError> {
+        for segment in &self.segments {
+            if segment.aborted.borrow().is_empty() {
+                continue;
+            }
+            match aborted::read(&self.dir, segment.base).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    let path = segment.path();
+                    tracing::warn!(path = %path.display(), %error, "rebuilding it from the log");
+                    segment.aborted.borrow_mut().replace(Vec::new());
+                    segment.indexes_saved.set(false);
+                    self.report.indexes_rebuilt += 1;
+                    note_rebuild(&mut self.report, segment.base);
+                }
+                Err(error) => return Err(LogError::io("read", &self.dir)(error)),
+            }
+        }
+        Ok(())
     }
 
     /// No scan: the end of each segment is found by its index, and everything must be whole.
@@ -268,10 +300,14 @@ impl Work {
         let from = indexes.resume_position();
         let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, from, size)
             .after(self.end, epoch);
-        let mut first_timestamp = None;
+        let (mut first_timestamp, mut first_offset) = (None, None);
         let bad = loop {
             match scan.next().await.map_err(LogError::io("read", &path))? {
-                Step::Batch(mark, _) => {
+                Step::Batch(mark, header) => {
+                    first_offset = first_offset.or(Some(mark.base_offset));
+                    if header.is_control() {
+                        note_rebuild(&mut self.report, segment.base);
+                    }
                     first_timestamp = first_timestamp.or(Some(mark.max_timestamp));
                     indexes.on_resumed(&mark);
                     self.note_epoch(mark.leader_epoch, mark.base_offset);
@@ -284,6 +320,7 @@ impl Work {
         if from == 0 {
             segment.set_first_timestamp(first_timestamp);
         }
+        self.forget_aborted(segment, first_offset).await?;
         self.report.segments_scanned += 1;
         self.report.bytes_scanned += scan.position() - from;
         Ok(Scanned {
@@ -293,6 +330,30 @@ impl Work {
             end: scan.next_offset(),
             epoch: scan.epoch(),
         })
+    }
+
+    /// What a crash has left of an index of aborted transactions says nothing of what was scanned, from
+    /// `first` on: that is told again.
+    async fn forget_aborted(
+        &self,
+        segment: &Segment,
+        first: Option<Offset>,
+    ) -> Result<(), LogError> {
+        if segment.aborted.borrow().is_empty() {
+            return Ok(());
+        }
+        let mut known =
+            aborted::read(&self.dir, segment.base)
+                .await
+                .or_else(|error| match error.kind() {
+                    // Told again by `check_aborted`.
+                    std::io::ErrorKind::InvalidData => Ok(Vec::new()),
+                    _others => Err(LogError::io("read", segment.path())(error)),
+                })?;
+        known.retain(|transaction| first.is_some_and(|first| transaction.last_offset < first));
+        segment.aborted.borrow_mut().replace(known);
+        segment.indexes_saved.set(false);
+        Ok(())
     }
 
     /// What is not valid is a torn tail only where nothing says that it was on the disk.
@@ -662,6 +723,11 @@ impl Work {
             .await
             .map_err(LogError::io("open", path))
     }
+}
+
+fn note_rebuild(report: &mut RecoveryReport, base: Offset) {
+    let from = report.transactions_from.unwrap_or(base);
+    report.transactions_from = Some(from.min(base));
 }
 
 /// One segment after its scan.

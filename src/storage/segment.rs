@@ -16,11 +16,12 @@ use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_reactor::time;
 use thalweg_types::{Offset, TimestampMs};
 
+use crate::aborted::Aborted;
 use crate::cache::SegmentCache;
 use crate::error::ReadError;
 use crate::index::IndexDamage;
 use crate::indexes::{BatchMark, Indexes, MaxTimestamp};
-use crate::name::{index_path, log_path, time_index_path};
+use crate::name::{index_path, log_path, time_index_path, txn_index_path};
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 
 /// What a segment has in memory while it is warm. Clones are cheap and keep it alive.
@@ -88,6 +89,8 @@ pub(crate) struct Segment {
     warm: RefCell<Option<Warm>>,
     pub(crate) last_used: Cell<u64>,
     retired: Cell<bool>,
+    /// Transactions aborted here.
+    pub(crate) aborted: RefCell<Aborted>,
 }
 
 impl Segment {
@@ -125,6 +128,7 @@ impl Segment {
             warm: RefCell::new(None),
             last_used: Cell::new(0),
             retired: Cell::new(false),
+            aborted: RefCell::new(Aborted::none()),
         })
     }
 
@@ -229,9 +233,15 @@ impl Segment {
         Ok(warm)
     }
 
-    /// Writes both index files and makes them durable. Does nothing when they are up to date.
+    /// Writes the index files that say too little and makes them durable.
     pub(crate) async fn save_indexes(&self) -> io::Result<()> {
-        let Some(warm) = self.warm_now().filter(|_| !self.retired.get()) else {
+        if self.retired.get() {
+            return Ok(());
+        }
+        self.save_aborted().await?;
+        let Some(warm) = self.warm_now() else {
+            // What it had in memory was saved before it cooled.
+            self.indexes_saved.set(true);
             return Ok(());
         };
         let (offsets, times) = {
@@ -248,7 +258,21 @@ impl Segment {
         // An append may have added entries meanwhile: then the files are stale again.
         let mut indexes = warm.indexes.borrow_mut();
         indexes.unsaved |= written.is_err();
-        self.indexes_saved.set(!indexes.unsaved);
+        let aborted_saved = !self.aborted.borrow().is_unsaved();
+        self.indexes_saved.set(!indexes.unsaved && aborted_saved);
+        written
+    }
+
+    /// Writes the index of aborted transactions if it says too little, durably.
+    pub(crate) async fn save_aborted(&self) -> io::Result<()> {
+        let Some(bytes) = self.aborted.borrow_mut().take_unsaved() else {
+            return Ok(());
+        };
+        let path = txn_index_path(&self.dir, self.base);
+        let written = fs::write_file_atomically(&path, Bytes::from(bytes)).await;
+        if written.is_err() {
+            self.aborted.borrow_mut().not_saved();
+        }
         written
     }
 

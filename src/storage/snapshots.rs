@@ -12,17 +12,22 @@ use std::collections::BTreeSet;
 use std::io;
 
 use bytes::Bytes;
-use thalweg_protocol::records::BatchHeader;
-use thalweg_reactor::fs::{self, OpenMode};
+use thalweg_protocol::records::control::ControlRecordType;
+use thalweg_protocol::records::{BatchHeader, records_of};
+use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_types::Offset;
 
 use crate::error::{LogError, ReadError};
+use crate::indexes::BatchMark;
 use crate::log::Log;
 use crate::name::snapshot_path;
 use crate::scan::{BatchScan, Check, Step};
 
 /// Larger snapshots are not read: no owner writes such.
 const SNAPSHOT_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Larger control batches are not looked into: a marker of a transaction has some 80 bytes.
+const CONTROL_BATCH_BYTES_MAX: usize = 4 * 1024;
 
 /// Of the snapshots `found`, those of no use to a log that ends at `end`: beyond it, or without a
 /// segment that begins there, unless it is the newest (ST-10).
@@ -82,8 +87,9 @@ impl Log {
             .map_err(LogError::io("remove", &path))
     }
 
-    /// Shows `visit` the header of each written batch from the one that holds `from` on, in order.
-    /// Records are not read, and checksums not computed.
+    /// Shows `visit` the header of each written batch from the one that holds `from` on, in order, and
+    /// of a control batch the type of its record. Other records are not read, and checksums not
+    /// computed.
     ///
     /// # Errors
     /// [`ReadError::Io`], and [`ReadError::Damaged`] where no batch is; [`ReadError::Closed`] and
@@ -91,7 +97,7 @@ impl Log {
     pub async fn walk_headers(
         &self,
         from: Offset,
-        mut visit: impl FnMut(&BatchHeader),
+        mut visit: impl FnMut(&BatchHeader, Option<ControlRecordType>),
     ) -> Result<(), ReadError> {
         let mut at = from;
         loop {
@@ -120,7 +126,16 @@ impl Log {
             let mut scan = BatchScan::new(file, Check::Headers, segment.base, position, size);
             loop {
                 match scan.next().await {
-                    Ok(Step::Batch(mark, header)) if mark.last_offset >= from => visit(&header),
+                    Ok(Step::Batch(mark, header)) if mark.last_offset >= from => {
+                        let marker = match header.is_control() {
+                            true => marker_of(&warm.file, &mark).await,
+                            false => Ok(None),
+                        };
+                        visit(
+                            &header,
+                            marker.map_err(ReadError::io("read", segment.path()))?,
+                        );
+                    }
                     Ok(Step::Batch(..)) => {}
                     Ok(Step::End) => break,
                     Ok(Step::Bad(reason)) => {
@@ -145,6 +160,20 @@ impl Log {
             }
         }
     }
+}
+
+/// The type of the record of a control batch; `None` when it is empty, of the future, or none.
+async fn marker_of(file: &File, mark: &BatchMark) -> io::Result<Option<ControlRecordType>> {
+    let bytes = usize::try_from(mark.bytes).unwrap_or(usize::MAX);
+    if bytes > CONTROL_BATCH_BYTES_MAX {
+        return Ok(None);
+    }
+    let batch = fs::read_at(file, mark.position, bytes).await?;
+    let Ok(records) = records_of(&batch, CONTROL_BATCH_BYTES_MAX) else {
+        return Ok(None);
+    };
+    let first = records.iter().next().and_then(Result::ok);
+    Ok(first.and_then(|record| ControlRecordType::of_key(record.key?)))
 }
 
 #[cfg(test)]

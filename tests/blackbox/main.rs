@@ -11,6 +11,7 @@ mod command_consume;
 mod command_group;
 mod command_line;
 mod command_produce;
+mod committed;
 mod compacting;
 mod configuring;
 mod connecting;

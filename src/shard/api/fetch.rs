@@ -12,13 +12,13 @@ use std::time::Duration;
 use thalweg_control::ClusterView;
 use thalweg_metrics::Stage;
 use thalweg_protocol::messages::fetch_response::{
-    EpochEndOffset, FetchableTopicResponse, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
 };
 use thalweg_protocol::messages::{FetchRequest, FetchResponse};
 use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
 use thalweg_replica::{Begun, FetchKey, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted};
-use thalweg_storage::ReadPlan;
+use thalweg_storage::{AbortedTxn, ReadPlan};
 use thalweg_types::limits::SMALL_FETCH_PARTITIONS_MAX;
 use thalweg_types::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition};
 
@@ -361,11 +361,14 @@ async fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
             (_error, _) => More::Error,
         };
         let mut plan = None;
+        // An empty list for a reader of committed records, none for others.
+        data.aborted_transactions = answer.aborted.as_ref().map(|_| Vec::new());
         if let Some(found) = answer.plan {
             let len = u64::from(found.len);
             if sent == 0 || sent + len <= bytes_max {
                 sent += len;
                 data.records = Some(Records::Extern(found.len));
+                data.aborted_transactions = answer.aborted.map(aborted);
                 more = More::Records;
                 plan = Some(found);
             }
@@ -378,6 +381,15 @@ async fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
         });
     }
     rows
+}
+
+fn aborted(transactions: Vec<AbortedTxn>) -> Vec<AbortedTransaction> {
+    let rows = transactions.into_iter();
+    rows.map(|transaction| AbortedTransaction {
+        producer_id: transaction.producer_id.0,
+        first_offset: transaction.first_offset.0,
+    })
+    .collect()
 }
 
 /// The rows that are told, those of one topic that follow each other together.

@@ -38,6 +38,7 @@ pub use dirt::{CompactionLimits, Dirt};
 
 use crate::error::{LogError, ReadError, may_pass};
 use crate::indexes::Indexes;
+use crate::txn_index::AbortedTxn;
 
 /// What one cleaner may use.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -210,6 +211,8 @@ struct Order {
     now: TimestampMs,
     delete_retention_ms: i64,
     room: groups::Room,
+    /// The aborted transactions of all of them.
+    aborted: Vec<AbortedTxn>,
     live: HashMap<ProducerId, LastOfProducer>,
 }
 
@@ -222,6 +225,7 @@ struct Cleaned {
     file: File,
     indexes: Indexes,
     first_timestamp: Option<TimestampMs>,
+    aborted: Vec<AbortedTxn>,
 }
 
 /// Asks the owner of a log to put a new segment in place.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use thalweg_protocol::records::{Batch, BatchHeader, BuildError, records_of};
-use thalweg_reactor::{fs, mailbox, oneshot};
+use thalweg_reactor::{mailbox, oneshot};
 use thalweg_types::Offset;
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 
@@ -16,11 +16,8 @@ use super::reader::{BatchReader, ReadBatch};
 use super::transactions::Transactions;
 use super::writer::SegmentWriter;
 use super::{Budget, CleanError, CleanReport, Cleaned, Order, SegmentFile, SwapAsk};
-use crate::name::{log_path, txn_index_path};
-use crate::txn_index::{self, AbortedTxn};
-
-/// Largest index of aborted transactions that is read.
-const TXN_INDEX_BYTES_MAX: usize = 64 * 1024 * 1024;
+use crate::name::log_path;
+use crate::txn_index::AbortedTxn;
 
 /// A round that is under way.
 pub(super) struct Round<'a> {
@@ -34,7 +31,7 @@ pub(super) struct Round<'a> {
 impl Round<'_> {
     /// Does all of it; what was swapped before an error stays swapped.
     pub(super) async fn run(mut self) -> Result<CleanReport, CleanError> {
-        let aborted = self.aborted().await?;
+        let aborted = std::mem::take(&mut self.order.aborted);
         let (map, end) = self.build_map(aborted.clone()).await?;
         self.report.keys = map.len() as u64;
         let rules = Rules {
@@ -60,26 +57,6 @@ impl Round<'_> {
         self.report.end = end;
         self.report.bytes_moved = self.pace.spent;
         Ok(self.report)
-    }
-
-    /// The aborted transactions of all segments.
-    async fn aborted(&self) -> Result<Vec<AbortedTxn>, CleanError> {
-        let mut found = Vec::new();
-        for segment in &self.order.segments {
-            let path = txn_index_path(&self.order.dir, segment.base);
-            let bytes = match fs::read_file(&path, TXN_INDEX_BYTES_MAX).await {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(CleanError::io("read", &path)(error)),
-            };
-            let read = txn_index::decode(&bytes, segment.base);
-            found.extend(read.map_err(|damage| CleanError::Damaged {
-                path,
-                position: (damage.0 * txn_index::TXN_INDEX_ENTRY_BYTES) as u64,
-                reason: damage.to_string(),
-            })?);
-        }
-        Ok(found)
     }
 
     /// The last offset of each key from the first dirty offset on, and how far that goes: to the end

@@ -21,6 +21,7 @@ use super::groups::Room;
 use super::{
     CleanError, CleanReport, Cleaned, Cleaner, CompactionOrder, Dirt, Order, SegmentFile, SwapAsk,
 };
+use crate::aborted::Aborted;
 use crate::error::{LogError, is_lack_of_room};
 use crate::listing::list;
 use crate::log::Log;
@@ -60,7 +61,7 @@ impl Log {
         order: CompactionOrder,
         delay: Duration,
     ) -> Result<CleanReport, CleanError> {
-        let order = self.by_files(order)?;
+        let order = self.by_files(order).await?;
         let (mut asks, ended) = cleaner.begin(order).await?;
         while let Some(SwapAsk { cleaned, reply }) = asks.recv().await {
             let _ = reply.send(self.swap_in(cleaned, delay).await);
@@ -68,23 +69,30 @@ impl Log {
         ended.await.unwrap_or(Err(CleanError::Stopped))
     }
 
-    fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
+    async fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
         self.check_open()?;
-        let state = self.inner.state.borrow();
         let Dirt {
             first_dirty, end, ..
         } = order.dirt;
-        let closed = state.segments.len() - 1;
-        let segments = state.segments[..closed].iter();
-        let segments = segments.take_while(|segment| segment.base < end);
+        let segments: Vec<Rc<Segment>> = {
+            let state = self.inner.state.borrow();
+            let closed = &state.segments[..state.segments.len() - 1];
+            let below = closed.iter().take_while(|segment| segment.base < end);
+            below.cloned().collect()
+        };
+        // From memory: what the last flush has not come to is not in the files.
+        let mut aborted = Vec::new();
+        for segment in &segments {
+            aborted.extend_from_slice(&self.aborted_of(segment).await?);
+        }
+        let state = self.inner.state.borrow();
+        let files = segments.iter().map(|segment| SegmentFile {
+            base: segment.base,
+            bytes: segment.size.get(),
+        });
         Ok(Order {
             dir: self.inner.dir.to_path_buf(),
-            segments: segments
-                .map(|segment| SegmentFile {
-                    base: segment.base,
-                    bytes: segment.size.get(),
-                })
-                .collect(),
+            segments: files.collect(),
             first_dirty,
             end,
             now: order.now,
@@ -94,13 +102,14 @@ impl Log {
                 index_bytes: u64::from(state.options.segment_index_bytes),
                 interval_bytes: u64::from(state.options.index_interval_bytes),
             },
+            aborted,
             live: order.live,
         })
     }
 
     async fn swap_in(&self, cleaned: Cleaned, delay: Duration) -> Result<(), CleanError> {
         // A flush, a removal or a close that is under way has to do with the old segments.
-        let _turn = self.inner.flush_turn.take().await;
+        let _turns = self.both_turns().await;
         self.check_open()?;
         if !self.still_has(&cleaned.olds) {
             return Err(CleanError::Changed);
@@ -161,6 +170,7 @@ impl Log {
         let new = Segment::cold(&self.inner.dir, cleaned.base, interval, cleaned.bytes);
         new.set_warm(cleaned.file, cleaned.indexes);
         new.set_first_timestamp(cleaned.first_timestamp);
+        *new.aborted.borrow_mut() = Aborted::of(cleaned.aborted);
         let first = state.segment_for(cleaned.base);
         let range = first..first + cleaned.olds.len();
         let olds: Vec<_> = state.segments.splice(range, [Rc::clone(&new)]).collect();
@@ -199,7 +209,7 @@ impl Log {
     }
 
     async fn remove_cleaned(&self) {
-        let _turn = self.inner.flush_turn.take().await;
+        let _turns = self.both_turns().await;
         if self.check_open().is_err() {
             return;
         }

@@ -165,6 +165,7 @@ impl SegmentWriter {
             file: self.file,
             indexes: self.indexes,
             first_timestamp: self.first_timestamp,
+            aborted: self.aborted,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Logs and log directories against real files, on both engines of the reactor.
 
+pub(crate) mod aborted;
 mod append_read;
 mod crash;
 mod dirs;

@@ -58,7 +58,7 @@ fn headers_are_walked_from_any_offset_over_all_segments() {
         for from in 0..=end {
             let seen = RefCell::new(Vec::new());
             test.log
-                .walk_headers(Offset(from), |header| {
+                .walk_headers(Offset(from), |header, _| {
                     seen.borrow_mut().push(header.base_offset.0);
                 })
                 .await

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use thalweg_protocol::records::control::ControlRecordType;
-use thalweg_protocol::records::{BatchBuilder, BatchHeader, BatchOptions, Codec};
-use thalweg_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
+use thalweg_protocol::records::{BatchHeader, BatchOptions};
+use thalweg_types::{Offset, ProducerId, TimestampMs};
 
 use super::{RETENTION_MS, append, content, producer, roomy, small, survivors, try_compact};
-use crate::txn_index::{decode, encode};
+use crate::AbortedTxn;
+use crate::txn_index::decode;
+use crate::whole_log_tests::aborted::transactional as transactional_batch;
 use crate::whole_log_tests::{TestLog, file, on_plain_engine};
-use crate::{AbortedTxn, AppendBatch};
 
 fn transactional(id: i64, sequence: i32) -> BatchOptions {
     BatchOptions {
@@ -18,33 +19,13 @@ fn transactional(id: i64, sequence: i32) -> BatchOptions {
     }
 }
 
-/// The marker of the end of a transaction.
-fn marker(base: Offset, id: i64, kind: ControlRecordType) -> AppendBatch {
-    let mut builder = BatchBuilder::new(BatchOptions {
-        base_offset: base,
-        leader_epoch: LeaderEpoch(0),
-        is_control: true,
-        ..transactional(id, -1)
-    });
-    let coordinator_epoch = [0, 0, 0, 0, 0, 1];
-    let key = kind.key();
-    let at = TimestampMs(1_000 + base.0);
-    let pushed = builder.push(at, Some(&key), Some(&coordinator_epoch), &[]);
-    pushed.expect("small");
-    let bytes = builder.build(Codec::None).expect("a batch");
-    let header = BatchHeader::parse(&bytes).expect("a header");
-    AppendBatch {
-        bytes,
-        base_offset: base,
-        last_offset: base,
-        max_timestamp: header.max_timestamp,
-        offset_of_max_timestamp: base,
-        leader_epoch: LeaderEpoch(0),
-    }
-}
-
 async fn end(test: &TestLog, id: i64, kind: ControlRecordType) {
-    test.log.append(marker(test.log.assigned_end(), id, kind));
+    test.log.append(transactional_batch(
+        test.log.assigned_end(),
+        id,
+        -1,
+        Some(kind),
+    ));
     test.settle().await;
 }
 
@@ -55,11 +36,6 @@ fn aborted(id: i64, first: i64, last: i64) -> AbortedTxn {
         last_offset: Offset(last),
         last_stable_offset: Offset(last + 1),
     }
-}
-
-/// Puts an index of aborted transactions beside the segment at `base`.
-fn write_index(dir: &std::path::Path, base: i64, transactions: &[AbortedTxn]) {
-    std::fs::write(file(dir, base, "txnindex"), encode(transactions)).expect("written");
 }
 
 fn read_index(dir: &std::path::Path, base: i64) -> Vec<AbortedTxn> {
@@ -92,7 +68,10 @@ fn rp_103_aborted_records_go_and_a_marker_stays_as_long_as_it_is_needed_and_its_
         end(&test, 2, ControlRecordType::Commit).await;
         append(&test, &[("b", true)], BatchOptions::default()).await;
         test.log.roll_active().await;
-        write_index(&dir, 0, &[aborted(2, 2, 4)]);
+        test.log
+            .note_aborted(&[aborted(2, 2, 4)])
+            .await
+            .expect("noted");
         clean_all(&test, 100_000).await;
         let left = [(0, "a"), (5, "c"), (7, "b")];
         let left: Vec<_> = left.map(|(at, key)| (at, key.to_owned())).into();
@@ -128,7 +107,10 @@ fn rp_103_a_transaction_over_several_segments_is_known_in_each() {
         append(&test, &[("d", true)], transactional(1, 2)).await;
         end(&test, 1, ControlRecordType::Commit).await;
         test.log.roll_active().await;
-        write_index(&dir, 2, &[aborted(1, 1, 3)]);
+        test.log
+            .note_aborted(&[aborted(1, 1, 3)])
+            .await
+            .expect("noted");
         clean_all(&test, 1).await;
         let left: Vec<i64> = survivors(&test).await.iter().map(|(at, _)| *at).collect();
         assert_eq!(left, [0, 4]);
