@@ -5,6 +5,8 @@ use thalweg_types::limits::{
     FRAME_COPY_BYTES_MAX, READ_AHEAD_BYTES_MAX, SMALL_FRAMES_READ_BYTES_MAX, SOCKET_READ_BYTES,
 };
 
+use crate::read_buffers::Memory;
+
 /// Bytes of the size prefix.
 pub const PREFIX_BYTES: usize = 4;
 
@@ -46,6 +48,8 @@ pub enum Foreign {
 pub struct FrameBuffer {
     /// Where the socket's bytes are put.
     pub buf: BytesMut,
+    /// Whose memory that is.
+    pub(crate) memory: Memory,
     /// Bytes of the frame before with its prefix; 0 before the first.
     last: usize,
 }
@@ -83,14 +87,14 @@ impl FrameBuffer {
 
     /// Takes a frame of `size` bytes, when all of it is there.
     ///
-    /// A small frame is copied out, so that it does not hold the whole read buffer for as long as
-    /// its request waits; a large one keeps the memory it was read into.
+    /// A small frame is copied out of memory that is the connection's own, so that it does not hold the
+    /// whole of it for as long as its request waits; others keep the memory they were read into.
     pub fn take_frame(&mut self, size: u32) -> Option<BytesMut> {
         let size = size as usize;
         if self.buf.len() < size {
             return None;
         }
-        if size <= FRAME_COPY_BYTES_MAX {
+        if size <= FRAME_COPY_BYTES_MAX && self.memory == Memory::Own {
             let frame = BytesMut::from(&self.buf[..size]);
             self.buf.advance(size);
             Some(frame)
@@ -121,6 +125,8 @@ impl FrameBuffer {
     /// arrived plus one read, whatever size was declared (BI-2).
     pub fn make_room(&mut self, at_most: usize) {
         if self.buf.capacity() - self.buf.len() < at_most {
+            // What is left of a chunk has no room: its bytes move.
+            self.memory = Memory::Own;
             self.buf.reserve(at_most);
         }
     }

@@ -1,76 +1,149 @@
 //! Memory to read the beginnings of frames into, shared by the connections of one shard.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 use bytes::BytesMut;
-use thalweg_types::limits::{READ_BUFFERS_SPARE_MAX, SMALL_FRAMES_READ_BYTES_MAX};
+use thalweg_types::limits::{READ_CHUNK_BYTES, READ_CHUNKS_MAX, SMALL_FRAMES_READ_BYTES_MAX};
 
-/// Buffers that no connection holds.
+/// Chunks that reads fill one after the other, whichever connection reads.
 ///
-/// A connection takes one when its socket has bytes and gives it back when nothing of a frame is
-/// left in it, so that one that waits holds none (BI-30), and small requests of thousands of
-/// connections are read into the same few pages, which stay in the core's cache.
+/// A connection takes the chunk when its socket has bytes, keeps the part that it filled and gives the
+/// rest back at once. So one that waits holds nothing (BI-30), and a small request costs neither an
+/// allocation nor a copy: its frame is a part of the chunk, which is filled anew when the last of
+/// its frames is gone.
+///
+/// One frame that stays for long holds a whole chunk. When [`READ_CHUNKS_MAX`] are held, reads go to
+/// memory of their own, out of which small frames are copied.
 #[derive(Debug, Default)]
-pub(crate) struct ReadBuffers(RefCell<Vec<BytesMut>>);
+pub(crate) struct ReadBuffers(RefCell<Chunks>);
+
+#[derive(Debug, Default)]
+struct Chunks {
+    /// The one that is being filled.
+    filling: Option<BytesMut>,
+    /// Full ones, the oldest first, until their frames are gone.
+    full: VecDeque<BytesMut>,
+}
+
+/// Whose memory was read into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Memory {
+    /// A part of a chunk: frames may keep it.
+    Shared,
+    /// The connection's: a small frame that kept it would hold far more than its own size.
+    #[default]
+    Own,
+}
 
 impl ReadBuffers {
     /// An empty buffer with room for a read of `at_most` bytes.
-    pub(crate) fn take(&self, at_most: usize) -> BytesMut {
+    pub(crate) fn take(&self, at_most: usize) -> (BytesMut, Memory) {
         if at_most > SMALL_FRAMES_READ_BYTES_MAX {
             // A large frame keeps the memory it was read into, so it is its own from the beginning.
-            return BytesMut::with_capacity(at_most);
+            return (BytesMut::with_capacity(at_most), Memory::Own);
         }
-        let spare = self.0.borrow_mut().pop();
-        spare.unwrap_or_else(|| BytesMut::with_capacity(SMALL_FRAMES_READ_BYTES_MAX))
+        match self.0.borrow_mut().take() {
+            Some(chunk) => (chunk, Memory::Shared),
+            None => (BytesMut::with_capacity(at_most), Memory::Own),
+        }
     }
 
-    /// Takes an empty buffer back, unless frames still hold its memory or there are enough.
-    pub(crate) fn give_back(&self, mut buffer: BytesMut) {
-        let mut spare = self.0.borrow_mut();
-        let whole = buffer.try_reclaim(SMALL_FRAMES_READ_BYTES_MAX);
-        let usual = buffer.capacity() <= 2 * SMALL_FRAMES_READ_BYTES_MAX;
-        if buffer.is_empty() && whole && usual && spare.len() < READ_BUFFERS_SPARE_MAX {
-            spare.push(buffer);
+    /// Takes back what was not filled of a chunk.
+    pub(crate) fn give_back(&self, rest: BytesMut) {
+        let mut chunks = self.0.borrow_mut();
+        match rest.capacity() >= SMALL_FRAMES_READ_BYTES_MAX {
+            true => chunks.filling = Some(rest),
+            false => chunks.full.push_back(rest),
         }
+    }
+}
+
+impl Chunks {
+    fn take(&mut self) -> Option<BytesMut> {
+        if let Some(chunk) = self.filling.take() {
+            return Some(chunk);
+        }
+        // The oldest is the likeliest to be free; where one of its frames stays, the next may be.
+        for _ in 0..self.full.len() {
+            let mut chunk = self.full.pop_front()?;
+            if chunk.try_reclaim(READ_CHUNK_BYTES) {
+                return Some(chunk);
+            }
+            self.full.push_back(chunk);
+        }
+        (self.full.len() < READ_CHUNKS_MAX).then(|| BytesMut::with_capacity(READ_CHUNK_BYTES))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::{Buf, BytesMut};
-    use thalweg_types::limits::{READ_BUFFERS_SPARE_MAX, SMALL_FRAMES_READ_BYTES_MAX};
+    use bytes::BytesMut;
+    use thalweg_types::limits::{READ_CHUNK_BYTES, READ_CHUNKS_MAX, SMALL_FRAMES_READ_BYTES_MAX};
 
-    use super::ReadBuffers;
+    use super::{Memory, ReadBuffers};
 
-    #[test]
-    fn bi30_a_buffer_serves_one_connection_after_the_other() {
-        let buffers = ReadBuffers::default();
-        let mut first = buffers.take(10);
-        let at = first.as_ptr();
-        first.extend_from_slice(&[7; 100]);
-        first.advance(100);
-        buffers.give_back(first);
-        let second = buffers.take(SMALL_FRAMES_READ_BYTES_MAX);
-        assert_eq!(second.as_ptr(), at);
-        assert!(second.is_empty() && second.capacity() >= SMALL_FRAMES_READ_BYTES_MAX);
+    fn fill(buffers: &ReadBuffers, bytes: usize) -> (BytesMut, Memory) {
+        let (mut chunk, memory) = buffers.take(SMALL_FRAMES_READ_BYTES_MAX);
+        assert!(chunk.is_empty() && chunk.capacity() >= SMALL_FRAMES_READ_BYTES_MAX);
+        chunk.resize(bytes, 7);
+        let filled = chunk.split();
+        if memory == Memory::Shared {
+            buffers.give_back(chunk);
+        }
+        (filled, memory)
     }
 
     #[test]
-    fn bi30_what_is_held_or_unusual_is_not_kept() {
+    fn bi30_a_chunk_is_filled_again_when_its_frames_are_gone() {
         let buffers = ReadBuffers::default();
-        let mut shared = buffers.take(10);
-        shared.extend_from_slice(&[7; 100]);
-        let frame = shared.split_to(100);
-        buffers.give_back(shared);
-        buffers.give_back(BytesMut::new());
-        buffers.give_back(BytesMut::with_capacity(1 << 20));
-        assert_eq!(buffers.0.borrow().len(), 0);
-        assert_eq!(&frame[..], [7; 100]);
-        let lent: Vec<_> = (0..2 * READ_BUFFERS_SPARE_MAX)
-            .map(|_| buffers.take(1))
-            .collect();
-        lent.into_iter()
-            .for_each(|buffer| buffers.give_back(buffer));
-        assert_eq!(buffers.0.borrow().len(), READ_BUFFERS_SPARE_MAX);
+        let first = fill(&buffers, 100).0;
+        let at = first.as_ptr() as usize;
+        let reads = 3 * READ_CHUNK_BYTES / SMALL_FRAMES_READ_BYTES_MAX;
+        for _ in 0..reads {
+            assert_eq!(
+                fill(&buffers, SMALL_FRAMES_READ_BYTES_MAX).1,
+                Memory::Shared
+            );
+        }
+        assert_eq!(&first[..], [7; 100], "held by a frame");
+        assert_eq!(
+            buffers.0.borrow().full.len(),
+            1,
+            "the others were free again"
+        );
+        drop(first);
+        let again = (0..2 * reads).any(|_| {
+            let filled = fill(&buffers, SMALL_FRAMES_READ_BYTES_MAX).0;
+            filled.as_ptr() as usize == at
+        });
+        assert!(again);
+    }
+
+    #[test]
+    fn bi31_frames_that_stay_hold_a_bounded_number_of_chunks() {
+        let buffers = ReadBuffers::default();
+        let mut held = Vec::new();
+        let memory = loop {
+            let (filled, memory) = fill(&buffers, SMALL_FRAMES_READ_BYTES_MAX);
+            held.push(filled);
+            if memory == Memory::Own {
+                break held.len() * SMALL_FRAMES_READ_BYTES_MAX;
+            }
+        };
+        assert!(
+            memory <= (READ_CHUNKS_MAX + 1) * READ_CHUNK_BYTES,
+            "{memory}"
+        );
+        assert!(buffers.0.borrow().full.len() <= READ_CHUNKS_MAX);
+        held.clear();
+        assert_eq!(fill(&buffers, 1).1, Memory::Shared);
+    }
+
+    #[test]
+    fn a_large_frame_gets_memory_of_its_own() {
+        let (buffer, memory) = ReadBuffers::default().take(SMALL_FRAMES_READ_BYTES_MAX + 1);
+        assert_eq!(memory, Memory::Own);
+        assert!(buffer.capacity() > SMALL_FRAMES_READ_BYTES_MAX);
     }
 }

@@ -5,7 +5,7 @@
 //! its request came in.
 
 use std::future::{Future, poll_fn};
-use std::mem;
+use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -18,6 +18,7 @@ use thalweg_types::ListenerIndex;
 
 use crate::conn::{ConnState, Reading};
 use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
+use crate::read_buffers::Memory;
 use crate::shard_net::ShardNet;
 use crate::writer::write_answers;
 use crate::{Closing, MemoryPermit, Service, Verdict};
@@ -228,24 +229,25 @@ async fn fill(link: &Link, frames: &mut FrameBuffer, frame: Option<u32>) -> Resu
     let Link { stream, conn, net } = link;
     let at_most = frames.read_at_most(frame);
     let begins = frame.is_none() && frames.is_empty();
+    if begins {
+        frames.buf = BytesMut::new();
+        conn.life.holds_buffer.set(false);
+    }
     loop {
-        if begins {
-            net.read_buffers().give_back(mem::take(&mut frames.buf));
-            conn.life.holds_buffer.set(false);
-        }
-        stream
-            .readable()
-            .await
-            .map_err(|e| Closing::from_socket(&e))?;
-        match begins {
-            true => frames.buf = net.read_buffers().take(at_most),
-            false => frames.make_room(at_most),
-        }
-        conn.life.holds_buffer.set(true);
-        match stream.try_read_into(&mut frames.buf, at_most) {
+        let readable = stream.readable().await;
+        readable.map_err(|error| Closing::from_socket(&error))?;
+        let read = match begins {
+            true => begin(link, frames, at_most),
+            false => {
+                frames.make_room(at_most);
+                stream.try_read_into(&mut frames.buf, at_most)
+            }
+        };
+        match read {
             Ok(None) => {}
             Ok(Some(0)) => return Err(CloseReason::ClientClosed.into()),
             Ok(Some(bytes)) => {
+                conn.life.holds_buffer.set(true);
                 conn.count_in(bytes);
                 net.metrics().borrow_mut().counters.bytes_in += bytes as u64;
                 return Ok(bytes);
@@ -253,6 +255,22 @@ async fn fill(link: &Link, frames: &mut FrameBuffer, frame: Option<u32>) -> Resu
             Err(error) => return Err(Closing::from_socket(&error)),
         }
     }
+}
+
+/// Reads the beginning of a frame, and whatever came with it.
+fn begin(link: &Link, frames: &mut FrameBuffer, at_most: usize) -> io::Result<Option<usize>> {
+    let buffers = link.net.read_buffers();
+    let (mut buffer, memory) = buffers.take(at_most);
+    let read = link.stream.try_read_into(&mut buffer, at_most);
+    frames.memory = memory;
+    match memory {
+        Memory::Shared => {
+            frames.buf = buffer.split();
+            buffers.give_back(buffer);
+        }
+        Memory::Own => frames.buf = buffer,
+    }
+    read
 }
 
 fn bad_frame(link: &Link, error: FrameError) -> Closing {

@@ -10,8 +10,12 @@ pub const REQUEST_BYTES_MAX: u32 = 100 * 1024 * 1024;
 /// declared size alone allocates nothing.
 pub const SOCKET_READ_BYTES: usize = 64 * 1024;
 
-/// Read buffers that a shard keeps for the next connections that have something to say.
-pub const READ_BUFFERS_SPARE_MAX: usize = 64;
+/// Bytes of a chunk that small requests are read into, those of one connection after those of another.
+pub const READ_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Chunks of one shard that requests may hold. When more are held, requests are copied out of what they
+/// were read into.
+pub const READ_CHUNKS_MAX: usize = 64;
 
 /// Room for a read where frames are small, so that one read brings several.
 pub const SMALL_FRAMES_READ_BYTES_MAX: usize = 16 * 1024;
@@ -311,3 +315,4 @@ const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);
 const _: () = assert!(FRAME_COPY_BYTES_MAX < SOCKET_READ_BYTES);
 const _: () = assert!(SMALL_FRAMES_READ_BYTES_MAX <= SOCKET_READ_BYTES);
+const _: () = assert!(2 * SMALL_FRAMES_READ_BYTES_MAX <= READ_CHUNK_BYTES);
