@@ -20,9 +20,10 @@ pub use admin::{
 };
 pub use group::{
     BrokerHttpArgs, GroupArgs, GroupChoiceArgs, GroupCommand, GroupDeleteArgs,
-    GroupDeleteOffsetsArgs, GroupDescribeArgs, GroupListArgs, GroupResetArgs, GroupStateChoice,
-    GroupTypeChoice, ResetToArgs, TopicChoice,
+    GroupDeleteOffsetsArgs, GroupDescribeArgs, GroupHistoryArgs, GroupListArgs, GroupResetArgs,
+    GroupStateChoice, GroupTypeChoice, ResetToArgs, TopicChoice,
 };
+pub(crate) use moment::format_moment;
 pub use records::{
     AcksChoice, AssignorChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs,
     ResetChoice,

@@ -1,6 +1,7 @@
-//! `thalweg group`: list, describe, reset-offsets, delete, delete-offsets.
+//! `thalweg group`: list, describe, history, reset-offsets, delete, delete-offsets.
 
 mod describe;
+mod history;
 mod plan_file;
 mod reset;
 
@@ -25,6 +26,7 @@ pub(crate) fn run(command: &GroupCommand) -> Result<(), Failure> {
     match command {
         GroupCommand::List(args) => list(args),
         GroupCommand::Describe(args) => describe::run(args),
+        GroupCommand::History(args) => history::run(args),
         GroupCommand::ResetOffsets(args) => reset::run(args),
         GroupCommand::Delete(args) => delete(args),
         GroupCommand::DeleteOffsets(args) => delete_offsets(args),

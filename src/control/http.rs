@@ -1,5 +1,5 @@
 //! Metrics and health over HTTP: `/metrics`, `/healthz`, `/readyz`; and what Kafka's protocol has no request
-//! for: `/groups/NAME/lag`.
+//! for: `/groups/NAME/lag`, `/groups/NAME/history`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,6 +16,7 @@ use thalweg_metrics::{CONTENT_TYPE, CoreMetrics, Snapshot, render_prometheus};
 use thalweg_reactor::{mailbox, oneshot};
 
 use crate::facts::Facts;
+use crate::history::{self, HistoryAnswer};
 use crate::lag::{self, LagAnswer, LagLine, Positioned};
 use crate::readiness::Readiness;
 use crate::requests::ShardCommand;
@@ -55,6 +56,7 @@ pub async fn serve(listener: tokio::net::TcpListener, state: HttpState) -> io::R
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/groups/{group}/lag", get(group_lag))
+        .route("/groups/{group}/history", get(group_history))
         .with_state(Arc::new(state));
     axum::serve(listener, routes).await
 }
@@ -112,6 +114,15 @@ async fn group_lag(State(state): State<Arc<HttpState>>, Path(group): Path<String
         // So that a client can tell whether it asks the cluster that it means.
         cluster_id: state.facts.get().cluster_id,
         partitions: found.rows.into_iter().map(LagLine::from).collect(),
+    })
+}
+
+/// The last rebalances of one group.
+async fn group_history(State(state): State<Arc<HttpState>>, Path(group): Path<String>) -> Response {
+    json(&HistoryAnswer {
+        rebalances: history::look(&state.shards, &group, SCRAPE_WAIT_MAX).await,
+        group,
+        cluster_id: state.facts.get().cluster_id,
     })
 }
 

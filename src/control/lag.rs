@@ -11,6 +11,7 @@ use thalweg_reactor::{mailbox, oneshot};
 use thalweg_types::TopicPartition;
 use thalweg_types::limits::GROUP_LAG_ROWS_MAX;
 
+use crate::history::RebalanceLine;
 use crate::requests::ShardCommand;
 
 /// Which groups are asked for.
@@ -33,6 +34,13 @@ pub enum GroupQuestion {
         of: Positioned,
         /// Gets what those of this shard have.
         reply: oneshot::Sender<Positions>,
+    },
+    /// The last rebalances of a group.
+    History {
+        /// Its name.
+        group: String,
+        /// Gets them, oldest first; `None` when the group is not on that shard.
+        reply: oneshot::Sender<Option<Vec<RebalanceLine>>>,
     },
     /// How far offsets are behind the ends of partitions of this shard.
     Behind {
@@ -143,7 +151,7 @@ pub(crate) async fn of_all(
     look(shards, Positioned::All { rows_max }, wait_max).await
 }
 
-async fn ask<A>(
+pub(crate) async fn ask<A>(
     shard: &mailbox::Sender<ShardCommand>,
     question: GroupQuestion,
     answer: impl Future<Output = Option<A>>,

@@ -14,6 +14,7 @@ use thalweg_types::limits::MEMBER_CLIENT_ID_BYTES_MAX;
 
 use crate::ask::WriteId;
 use crate::consumer::{ConsumerGroup, ConsumerState, Key};
+use crate::history::History;
 use crate::member::{Member, Waiting};
 use crate::offsets::Offsets;
 use crate::record::Record;
@@ -127,6 +128,8 @@ pub(crate) struct Group {
     pub(crate) is_recorded: bool,
     /// Writes on their way.
     pub(crate) writes: usize,
+    /// Its last rebalances.
+    pub(crate) history: History,
 }
 
 impl Group {
@@ -156,6 +159,7 @@ impl Group {
             member_bytes: 0,
             is_recorded: false,
             writes: 0,
+            history: History::default(),
         }
     }
 
@@ -393,7 +397,8 @@ impl Group {
         const GROUP_BYTES: usize = 512;
         let pending = self.pending.len() * PENDING_MEMBER_BYTES;
         let consumer = self.consumer.as_ref().map_or(0, |c| c.bytes());
-        GROUP_BYTES + self.id.len() + self.member_bytes + pending + self.offsets.bytes() + consumer
+        let own = GROUP_BYTES + self.id.len() + self.member_bytes + pending + consumer;
+        own + self.offsets.bytes() + self.history.bytes()
     }
 }
 

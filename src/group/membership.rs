@@ -38,6 +38,7 @@ impl Group {
         let refuse = |code| Some(refused_join(code, &request.member_id));
         if !self.has_room(turn, request) {
             if self.remove(turn, &request.member_id, ErrorCode::GroupMaxSizeReached) {
+                self.history.left(turn.now, &request.member_id);
                 self.after_removal(turn);
             }
             return Some(refused_join(ErrorCode::GroupMaxSizeReached, ""));
@@ -126,6 +127,7 @@ impl Group {
         if let Some(initial) = &mut self.initial {
             initial.extended = true;
         }
+        self.history.joined(turn.now, &id);
         self.leader.get_or_insert(id);
         self.insert(member);
         self.rebalance_or_complete(turn);
@@ -157,6 +159,7 @@ impl Group {
             return;
         }
         if let Some(mut member) = self.take(id) {
+            self.history.rejoined(turn.now);
             let before = std::mem::replace(&mut member.waiting, Waiting::Join(token));
             member.update(caller, request);
             self.insert(member);

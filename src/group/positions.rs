@@ -1,10 +1,13 @@
-//! How far groups have come, for whoever compares it with the ends of logs.
+//! What is told of groups beside Kafka's protocol: how far they have come, for whoever compares it with the
+//! ends of logs, and their last rebalances.
 
 use std::rc::Rc;
 
 use thalweg_types::TopicId;
 
+use crate::ask::Now;
 use crate::coordinator::Coordinator;
+use crate::history::Rebalance;
 
 /// What a group has committed for one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,12 @@ impl Coordinator {
         groups
             .filter(|group| !group.offsets.is_empty())
             .map(|group| &group.id)
+    }
+
+    /// The last rebalances of a group, oldest first; `None` when it is not here.
+    #[must_use]
+    pub fn history(&self, group: &str, now: Now) -> Option<Vec<Rebalance>> {
+        Some(self.groups.get(group)?.history.told(now))
     }
 
     /// What a group has committed, by topic and partition; nothing while it is loaded.

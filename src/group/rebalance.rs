@@ -11,6 +11,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 
 use crate::group::{Group, InitialDelay, State};
+use crate::history::Cause;
 use crate::member::Waiting;
 use crate::membership::cancel;
 use crate::record::Record;
@@ -47,6 +48,8 @@ impl Group {
     /// Begins a round: members learn of it by their heartbeats and join again.
     pub(crate) fn prepare(&mut self, turn: &mut Turn<'_>) {
         let was_empty = self.state == State::Empty;
+        // Members that come and go have said so before.
+        self.history.begin(turn.now, Cause::Coordinator);
         if self.state == State::CompletingRebalance {
             self.fail_syncs(turn, ErrorCode::RebalanceInProgress);
         }
@@ -117,6 +120,7 @@ impl Group {
             .collect();
         for id in absent {
             self.remove(turn, &id, ErrorCode::UnknownMemberId);
+            self.history.timed_out(turn.now, &id);
         }
         if !self.members.is_empty() && !self.elect_joined_leader() {
             // All are static and away: they come again, or their sessions end.
@@ -155,6 +159,7 @@ impl Group {
     fn become_empty(&mut self, turn: &mut Turn<'_>) {
         self.protocol = None;
         self.leader = None;
+        self.history.end(turn.now, self.generation);
         self.transition(State::Empty, turn.now.wall);
         let value = self.value(|_| Bytes::new());
         let record = Record::Group {
@@ -214,6 +219,7 @@ impl Group {
             return;
         }
         self.is_assigning = false;
+        self.history.end(turn.now, generation);
         self.transition(State::Stable, turn.now.wall);
         let ids: Vec<Rc<str>> = self.members.keys().cloned().collect();
         for id in ids {
@@ -286,7 +292,10 @@ impl Group {
             .collect();
         let mut removed = false;
         for id in absent {
-            removed |= self.remove(turn, &id, ErrorCode::UnknownMemberId);
+            if self.remove(turn, &id, ErrorCode::UnknownMemberId) {
+                self.history.timed_out(turn.now, &id);
+                removed = true;
+            }
         }
         if removed {
             self.after_removal(turn);
@@ -310,6 +319,7 @@ impl Group {
         }
         turn.happened.members_timed_out += 1;
         self.remove(turn, id, ErrorCode::UnknownMemberId);
+        self.history.timed_out(turn.now, id);
         self.after_removal(turn);
     }
 

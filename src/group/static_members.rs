@@ -201,6 +201,7 @@ impl Group {
             return code;
         }
         self.remove(turn, &id, ErrorCode::UnknownMemberId);
+        self.history.left(turn.now, &id);
         ErrorCode::None
     }
 

@@ -14,7 +14,7 @@ use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
 use thalweg_group::{
     Answer, Ask, Assignor, Caller, ConsumerSettings, Coordinator, Effect, Happened, Now, Position,
-    Progress, Record, Settings, Tally, Token, WriteId,
+    Progress, Rebalance, Record, Settings, Tally, Token, WriteId,
 };
 use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
@@ -208,6 +208,11 @@ impl Home {
     /// What a group has committed.
     pub(crate) fn positions(&self, group: &str) -> Vec<Position> {
         self.machine.borrow().positions(group)
+    }
+
+    /// The last rebalances of a group.
+    pub(crate) fn history(&self, group: &str) -> Option<Vec<Rebalance>> {
+        self.machine.borrow().history(group, self.now())
     }
 
     /// Names the groups that have committed something. Returns how many offsets they have in sum.

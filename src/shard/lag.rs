@@ -3,8 +3,10 @@
 
 use std::rc::Rc;
 
-use thalweg_control::{Behind, GroupPosition, GroupQuestion, Positioned, Positions};
-use thalweg_group::Position;
+use thalweg_control::{
+    Behind, GroupPosition, GroupQuestion, MemberNames, Positioned, Positions, RebalanceLine,
+};
+use thalweg_group::{Names, Position, Rebalance};
 use thalweg_reactor::task;
 use thalweg_types::limits::TURN_ELEMENTS_MAX;
 use thalweg_types::{PartitionIndex, TopicPartition};
@@ -22,11 +24,34 @@ impl Shard {
                 GroupQuestion::Positions { of, reply } => {
                     let _ = reply.send(shard.positions(of).await);
                 }
+                GroupQuestion::History { group, reply } => {
+                    let _ = reply.send(shard.history(&group));
+                }
                 GroupQuestion::Behind { asks, reply } => {
                     let _ = reply.send(shard.behind(asks).await);
                 }
             }
         });
+    }
+
+    /// The last rebalances of a group that is here.
+    fn history(&self, group: &str) -> Option<Vec<RebalanceLine>> {
+        let home = self.coordinators.home(self.home_of(group)?)?;
+        let names = |names: Names| MemberNames {
+            members: names.first.into_iter().map(String::from).collect(),
+            more: names.more,
+        };
+        let line = |one: Rebalance| RebalanceLine {
+            began_ms: one.began.0,
+            cause: one.cause.name().to_owned(),
+            generation: one.generation,
+            took_ms: one.took_ms,
+            unowned_ms: one.unowned_ms,
+            joined: names(one.joined),
+            left: names(one.left),
+            timed_out: names(one.timed_out),
+        };
+        Some(home.history(group)?.into_iter().map(line).collect())
     }
 
     /// What groups here have committed.

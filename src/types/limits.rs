@@ -221,6 +221,13 @@ pub const METRIC_LABELS_MAX: usize = 1_000;
 /// that come first by name are told, each shard having its share; the rest is counted.
 pub const GROUP_LAG_ROWS_MAX: usize = 2_000;
 
+/// Rebalances of one group that its coordinator remembers. When full, the oldest is forgotten.
+pub const REBALANCES_KEPT_MAX: usize = 10;
+
+/// Members that a remembered rebalance names in each of its lists (joined, left, timed out). Further ones
+/// are counted.
+pub const REBALANCE_NAMES_MAX: usize = 8;
+
 /// Groups of one partition of the offsets topic. When full, new groups are refused.
 pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::administering::delete_records;
-use crate::broker::{Broker, Options};
+use crate::broker::{Broker, Options, eventually};
 use crate::groups::{commit_patiently, fetch_all, join, join_request, options, with_coordinators};
 use crate::tool::{Running, against, refused, thalweg, with_input};
 
@@ -416,4 +416,46 @@ fn bi_36_lag_metrics_have_a_bound_and_count_what_is_left_out() {
             (200, Some(3))
         );
     }
+}
+
+#[test]
+fn rebalances_are_remembered_with_their_cause() {
+    let mut options = options();
+    options
+        .properties
+        .push(("group.min.session.timeout.ms", "100".to_owned()));
+    let broker = broker(options, &[("t", 0, 4)]);
+    let http = broker.metrics_address().to_string();
+    let history =
+        |group: &str, code| json_of(&broker, &["group", "history", group, "--http", &http], code);
+    assert_eq!(history("g", 0), json!([]));
+    let reader = Running::start(&broker, &["consume", "t", "--group", "g"]);
+    assert_eq!(reader.line(), "4");
+    reader.stop();
+    let told = history("g", 0);
+    let fields = |at: usize| (told[at]["cause"].clone(), told[at]["generation"].clone());
+    assert_eq!(fields(0), (json!("member joined"), json!(1)));
+    assert_eq!(fields(1), (json!("member left"), json!(2)));
+    assert_eq!(told[0]["joined"]["members"], told[1]["left"]["members"]);
+    // One that joins and is never heard of again.
+    let mut client = broker.connect();
+    let mut request = join_request("g", "");
+    request.session_timeout_ms = 100;
+    client.call(&request, 3);
+    let told = eventually("the silent member is out", || {
+        let told = history("g", 0);
+        told[2]["generation"].is_number().then_some(told)
+    });
+    assert_eq!(told[2]["cause"], "member joined");
+    assert_eq!(
+        told[2]["timed_out"]["members"],
+        told[2]["joined"]["members"]
+    );
+    assert!(told[2]["took_ms"].as_u64() >= Some(100), "{told}");
+    let table = against(&broker, &["group", "history", "g", "--http", &http], 0);
+    assert!(table.contains("member left"), "{table}");
+    let (_, said) = refused(&broker, &["group", "history", "nobody", "--http", &http], 4);
+    assert_eq!(said, "thalweg: group nobody does not exist\n");
+    let elsewhere = ["group", "history", "g", "--http", "127.0.0.1:1"];
+    against(&broker, &elsewhere, 3);
 }

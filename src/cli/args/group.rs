@@ -22,6 +22,8 @@ pub enum GroupCommand {
     List(GroupListArgs),
     /// Show offsets and lag, members, or the state of groups
     Describe(GroupDescribeArgs),
+    /// Show the last rebalances of a group; only a Thalweg broker remembers them
+    History(GroupHistoryArgs),
     /// Move the offsets of groups without members; only shows what it would do until --execute
     ResetOffsets(Box<GroupResetArgs>),
     /// Delete groups without members, with their offsets
@@ -133,6 +135,23 @@ pub struct GroupDescribeArgs {
     #[arg(long)]
     pub json: bool,
     /// Where lag in bytes and seconds is to be had.
+    #[command(flatten)]
+    pub http: BrokerHttpArgs,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg group history`.
+#[derive(Args, Debug, Clone)]
+pub struct GroupHistoryArgs {
+    /// Name of the group
+    #[arg(value_name = "GROUP")]
+    pub group: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker tells it.
     #[command(flatten)]
     pub http: BrokerHttpArgs,
     /// Where the broker is.

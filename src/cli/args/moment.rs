@@ -19,6 +19,28 @@ pub(super) fn parse_moment(text: &str) -> Result<i64, String> {
     })
 }
 
+/// A moment in milliseconds since 1970 as `2026-01-02T03:04:05.678Z`.
+pub(crate) fn format_moment(ms: i64) -> String {
+    let (mut days, in_day) = (ms.div_euclid(DAY_MS), ms.rem_euclid(DAY_MS));
+    // Counted from the first of March of year 0, so that the leap day is the last of its year; an era is
+    // 400 years.
+    days += 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, carry) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + carry;
+    let (hours, minutes) = (in_day / 3_600_000, in_day / 60_000 % 60);
+    let (seconds, millis) = (in_day / 1_000 % 60, in_day % 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z")
+}
+
 /// Milliseconds of an ISO 8601 duration of days, hours, minutes and seconds, such as `P1DT2H30M` or
 /// `PT0.5S`. Months and years have no fixed length and are none.
 ///
@@ -152,7 +174,17 @@ fn digits(text: &str, count: usize) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_moment, parse_span};
+    use super::{DAY_MS, format_moment, parse_moment, parse_span};
+
+    #[test]
+    fn moments_are_written_as_they_are_read() {
+        assert_eq!(format_moment(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(format_moment(1_767_323_045_678), "2026-01-02T03:04:05.678Z");
+        for day in (0..60_000).step_by(7) {
+            let ms = day * DAY_MS + 86_399_999;
+            assert_eq!(parse_moment(&format_moment(ms)), Ok(ms));
+        }
+    }
 
     #[test]
     fn spans() {
