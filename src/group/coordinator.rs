@@ -446,6 +446,9 @@ impl Coordinator {
         let is_loading = self.is_loading;
         self.with_bare_turn(id, now, out, |group, turn| {
             event(group, turn);
+            if let Some(epoch) = group.consumer.as_ref().and_then(|c| c.settled_in()) {
+                group.history.end(turn.now, epoch);
+            }
             if group.state != State::Dead && !is_loading {
                 group.write_unlogged(turn);
             }

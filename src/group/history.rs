@@ -19,6 +19,8 @@ pub enum Cause {
     Left,
     /// A member was silent for too long.
     TimedOut,
+    /// Topics or what members subscribe to changed (KIP-848).
+    Subscription,
     /// The coordinator itself: shares could not be written, or the group was larger than is allowed.
     Coordinator,
 }
@@ -32,6 +34,7 @@ impl Cause {
             Cause::Rejoined => "member rejoined",
             Cause::Left => "member left",
             Cause::TimedOut => "member timed out",
+            Cause::Subscription => "subscription",
             Cause::Coordinator => "coordinator",
         }
     }

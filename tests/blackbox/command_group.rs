@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use thalweg_protocol::messages::ConsumerGroupHeartbeatRequest;
 
 use crate::administering::delete_records;
 use crate::broker::{Broker, Options, eventually};
@@ -458,4 +459,35 @@ fn rebalances_are_remembered_with_their_cause() {
     assert_eq!(said, "thalweg: group nobody does not exist\n");
     let elsewhere = ["group", "history", "g", "--http", "127.0.0.1:1"];
     against(&broker, &elsewhere, 3);
+}
+
+#[test]
+fn rp_113_rebalances_of_the_newer_protocol_are_remembered() {
+    let broker = broker(options(), &[("t", 0, 4)]);
+    let mut client = broker.connect();
+    let beat = |epoch| ConsumerGroupHeartbeatRequest {
+        group_id: "newer".to_owned(),
+        member_id: "me".to_owned(),
+        member_epoch: epoch,
+        rebalance_timeout_ms: 30_000,
+        subscribed_topic_names: Some(vec!["t".to_owned()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let joined = eventually("the coordinator has loaded", || {
+        let answer = client.call(&beat(0), 1);
+        (answer.error_code == 0).then_some(answer)
+    });
+    client.call(&beat(-1), 1);
+    let http = broker.metrics_address().to_string();
+    let told = json_of(&broker, &["group", "history", "newer", "--http", &http], 0);
+    let last = &told
+        .as_array()
+        .expect("a list")
+        .last()
+        .expect("a rebalance");
+    assert_eq!(told[0]["cause"], "member joined", "{told}");
+    assert_eq!(told[0]["joined"]["members"], json!(["me"]));
+    assert_eq!(told[0]["generation"], json!(joined.member_epoch), "{told}");
+    assert_eq!(last["left"]["members"], json!(["me"]), "{told}");
 }

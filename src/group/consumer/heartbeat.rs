@@ -171,6 +171,7 @@ impl Group {
             let mut member = ConsumerMember::new(Rc::clone(id));
             member.instance = instance.map(Rc::from);
             self.consumer.get_or_insert_default().put(member);
+            self.history.joined(turn.now, id);
             return Ok(Admitted::New);
         };
         if known.id == *id {

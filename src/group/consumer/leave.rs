@@ -39,7 +39,10 @@ impl Group {
         }
         match request.member_epoch {
             EPOCH_AWAY => self.be_away(&id),
-            _for_good => self.expel(turn, &id),
+            _for_good => {
+                self.history.left(turn.now, &id);
+                self.expel(turn, &id);
+            }
         }
         let answer = ConsumerGroupHeartbeatResponse {
             member_id: Some(id.to_string()),
@@ -101,8 +104,7 @@ impl Group {
             turn.timers.arm(member.timer_at, timer);
             return;
         }
-        turn.happened.members_timed_out += 1;
-        self.expel(turn, id);
+        self.time_out(turn, id);
     }
 
     /// A member has had its time to do something.
@@ -123,9 +125,14 @@ impl Group {
             }
         };
         if is_over {
-            turn.happened.members_timed_out += 1;
-            self.expel(turn, id);
+            self.time_out(turn, id);
         }
+    }
+
+    fn time_out(&mut self, turn: &mut Turn<'_>, id: &Rc<str>) {
+        turn.happened.members_timed_out += 1;
+        self.history.timed_out(turn.now, id);
+        self.expel(turn, id);
     }
 
     /// The log was replayed: members have a session's time to show up.

@@ -125,6 +125,14 @@ impl ConsumerGroup {
         }
     }
 
+    /// The epoch in which every member has come to, if they all have.
+    pub(crate) fn settled_in(&self) -> Option<i32> {
+        match self.state() {
+            ConsumerState::Empty | ConsumerState::Stable => Some(self.epoch),
+            ConsumerState::Assigning | ConsumerState::Reconciling => None,
+        }
+    }
+
     /// What the group counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
         GROUP_BYTES + self.bytes

@@ -8,6 +8,7 @@ use thalweg_protocol::ErrorCode;
 use super::assignor::{Assignor, Candidate, Topic};
 use super::{ConsumerGroup, ConsumerMember, Key, Refusal, pattern};
 use crate::group::Group;
+use crate::history::Cause;
 use crate::topics::Topics;
 use crate::turn::Turn;
 
@@ -54,6 +55,8 @@ impl Group {
             consumer.metadata_hash = hash;
             consumer.epoch = next_epoch(consumer.epoch)?;
             self.unlogged.insert(Key::Group);
+            // Members that come and go have said so before.
+            self.history.begin(turn.now, Cause::Subscription);
         }
         Ok(())
     }
