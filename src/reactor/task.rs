@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use crate::workers::COMPUTERS;
 use crate::{context, stats};
 
 /// A running task. Dropping it lets the task run on; awaiting it gives `Some(output)`, or `None` if
@@ -54,6 +56,19 @@ impl<F: Future> Future for WithTurns<F> {
 /// Lets every other ready task run once, and the reactor look for events, before going on.
 pub async fn yield_now() {
     tokio::task::yield_now().await;
+}
+
+/// Runs `work`, which computes for longer than a turn of the thread may last, on a worker thread. It runs
+/// to its end even if the future is dropped.
+///
+/// # Errors
+/// What `work` gives; an error, too, when it panicked.
+pub async fn compute<T, F>(work: F) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+{
+    COMPUTERS.run(work).await
 }
 
 impl<T> Task<T> {

@@ -24,6 +24,8 @@ const REAPER_THREADS_MAX: usize = 1;
 const SYNCER_THREADS_MAX: usize = 4;
 /// Threads for flushes of data in the background, for which nobody waits.
 const FLUSHER_THREADS_MAX: usize = 2;
+/// Threads for what takes longer than a turn of a core may last.
+const COMPUTER_THREADS_MAX: usize = 2;
 /// Threads for reads and writes of threads that have no runtime of their own.
 const SHARED_DATA_THREADS_MAX: usize = 2;
 
@@ -43,9 +45,20 @@ pub(crate) static FLUSHERS: LazyLock<Pool> =
 pub(crate) static SHARED_DATA: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("tw-data", SHARED_DATA_THREADS_MAX));
 
+/// Computes.
+pub(crate) static COMPUTERS: LazyLock<Pool> =
+    LazyLock::new(|| Pool::new("tw-compute", COMPUTER_THREADS_MAX));
+
 /// Starts every thread of the pools of the process, so that none inherits what the next caller is.
 pub(crate) fn start_all() {
-    for pool in [&NAMESPACE, &REAPER, &SYNCERS, &SHARED_DATA] {
+    for pool in [
+        &NAMESPACE,
+        &REAPER,
+        &SYNCERS,
+        &FLUSHERS,
+        &SHARED_DATA,
+        &COMPUTERS,
+    ] {
         pool.start_rest();
     }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Partition {
     metrics: Rc<RefCell<CoreMetrics>>,
     failures: Rc<LogGate>,
     cleaning: compaction::Cleaning,
+    /// The newest snapshot of producers that is on its way to the disk.
+    snapshot_stored: RefCell<Option<task::Task<()>>>,
 }
 
 struct WaitingProduce {
@@ -202,6 +204,7 @@ impl Partition {
             metrics: Rc::clone(context.metrics),
             failures: Rc::clone(context.failures),
             cleaning: compaction::Cleaning::default(),
+            snapshot_stored: RefCell::default(),
         });
         *target.borrow_mut() = Rc::downgrade(&partition);
         Ok(partition)
@@ -342,7 +345,8 @@ impl Partition {
             return;
         }
         let log = self.log.clone();
-        task::spawn(async move { producers::store(&log, at, bytes).await });
+        let storing = task::spawn(async move { producers::store(&log, at, bytes).await });
+        self.snapshot_stored.replace(Some(storing));
     }
 
     /// Forgets producers by age, then by number. Says how many are left.

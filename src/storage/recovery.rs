@@ -335,21 +335,20 @@ impl Work {
     /// What a crash has left of an index of aborted transactions says nothing of what was scanned, from
     /// `first` on: that is told again.
     async fn forget_aborted(
-        &self,
+        &mut self,
         segment: &Segment,
         first: Option<Offset>,
     ) -> Result<(), LogError> {
         if segment.aborted.borrow().is_empty() {
             return Ok(());
         }
-        let mut known =
-            aborted::read(&self.dir, segment.base)
-                .await
-                .or_else(|error| match error.kind() {
-                    // Told again by `check_aborted`.
-                    std::io::ErrorKind::InvalidData => Ok(Vec::new()),
-                    _others => Err(LogError::io("read", segment.path())(error)),
-                })?;
+        let mut known = match aborted::read(&self.dir, segment.base).await {
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                note_rebuild(&mut self.report, segment.base);
+                Vec::new()
+            }
+            read => read.map_err(LogError::io("read", segment.path()))?,
+        };
         known.retain(|transaction| first.is_some_and(|first| transaction.last_offset < first));
         segment.aborted.borrow_mut().replace(known);
         segment.indexes_saved.set(false);

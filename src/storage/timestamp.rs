@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use thalweg_protocol::records::{BatchError, Record, records_of};
-use thalweg_reactor::fs;
-use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+use thalweg_protocol::records::{BatchError, BatchHeader, Codec, records_of};
+use thalweg_reactor::{fs, task};
+use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, LOOKUP_INLINE_BYTES_MAX};
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::error::ReadError;
@@ -126,7 +126,10 @@ impl Log {
             let timestamp = if mark.base_offset >= start {
                 mark.max_timestamp
             } else if mark.last_offset >= start {
-                max_from(segment, &warm, &mark, start).await?
+                let largest = ask(segment, &warm, &mark, start, Question::FirstOfLargest);
+                largest
+                    .await?
+                    .map_or(TimestampMs::NONE, |hit| hit.timestamp)
             } else {
                 continue;
             };
@@ -191,10 +194,8 @@ impl Log {
             if mark.max_timestamp < target || mark.last_offset < start {
                 continue;
             }
-            let found = first_record(segment, &warm, &mark, |record| {
-                record.timestamp >= target && record.offset >= start
-            })
-            .await?;
+            let question = Question::FirstAtLeast(target);
+            let found = ask(segment, &warm, &mark, start, question).await?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -203,61 +204,69 @@ impl Log {
     }
 }
 
-/// Reads one batch and gives the first record that `wanted` picks.
-async fn first_record(
-    segment: &Segment,
-    warm: &Warm,
-    mark: &BatchMark,
-    wanted: impl Fn(&Record<'_>) -> bool,
-) -> Result<Option<TimestampHit>, ReadError> {
-    let mut found = None;
-    each_record(segment, warm, mark, |record| {
-        if found.is_none() && wanted(record) {
-            found = Some(TimestampHit {
-                offset: record.offset,
-                timestamp: record.timestamp,
-                leader_epoch: mark.leader_epoch,
-            });
-        }
-    })
-    .await?;
-    Ok(found)
+/// What is asked of the records of one batch from an offset on.
+#[derive(Clone, Copy)]
+enum Question {
+    /// The first with at least this timestamp.
+    FirstAtLeast(TimestampMs),
+    /// The first of those with the largest timestamp.
+    FirstOfLargest,
 }
 
-/// Reads one batch and gives the largest timestamp of its records from `start` on.
-async fn max_from(
+/// Reads one batch and looks through its records from `start` on. A large or compressed one is not looked
+/// through on the turn of the log's thread.
+async fn ask(
     segment: &Segment,
     warm: &Warm,
     mark: &BatchMark,
     start: Offset,
-) -> Result<TimestampMs, ReadError> {
-    let mut max = TimestampMs::NONE;
-    each_record(segment, warm, mark, |record| {
-        if record.offset >= start {
-            max = max.max(record.timestamp);
-        }
-    })
-    .await?;
-    Ok(max)
-}
-
-async fn each_record(
-    segment: &Segment,
-    warm: &Warm,
-    mark: &BatchMark,
-    mut look: impl FnMut(&Record<'_>),
-) -> Result<(), ReadError> {
-    let bad = |error: BatchError| ReadError::Records {
-        path: segment.path(),
-        position: mark.position,
-        reason: error.to_string(),
-    };
+    question: Question,
+) -> Result<Option<TimestampHit>, ReadError> {
     let bytes = fs::read_at(&warm.file, mark.position, mark.bytes as usize)
         .await
         .map_err(ReadError::io("read", segment.path()))?;
-    let records = records_of(&bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad)?;
-    for record in records.iter() {
-        look(&record.map_err(bad)?);
+    let compressed = |header: BatchHeader| header.codec() != Ok(Codec::None);
+    let long =
+        bytes.len() > LOOKUP_INLINE_BYTES_MAX || BatchHeader::parse(&bytes).is_ok_and(compressed);
+    let found = match long {
+        true => task::compute(move || Ok(look(&bytes, start, question)))
+            .await
+            .map_err(ReadError::io("look through", segment.path()))?,
+        false => look(&bytes, start, question),
+    };
+    let found = found.map_err(|error| ReadError::Records {
+        path: segment.path(),
+        position: mark.position,
+        reason: error.to_string(),
+    })?;
+    Ok(found.map(|(offset, timestamp)| TimestampHit {
+        offset,
+        timestamp,
+        leader_epoch: mark.leader_epoch,
+    }))
+}
+
+fn look(
+    batch: &[u8],
+    start: Offset,
+    question: Question,
+) -> Result<Option<(Offset, TimestampMs)>, BatchError> {
+    let mut largest: Option<(Offset, TimestampMs)> = None;
+    for record in &records_of(batch, DECOMPRESSED_BATCH_BYTES_MAX)? {
+        let record = record?;
+        if record.offset < start {
+            continue;
+        }
+        let found = (record.offset, record.timestamp);
+        match question {
+            Question::FirstAtLeast(target) if record.timestamp >= target => return Ok(Some(found)),
+            Question::FirstAtLeast(_) => {}
+            Question::FirstOfLargest => {
+                if largest.is_none_or(|(_, timestamp)| record.timestamp > timestamp) {
+                    largest = Some(found);
+                }
+            }
+        }
     }
-    Ok(())
+    Ok(largest)
 }

@@ -276,6 +276,10 @@ pub const RETENTION_PARTITIONS_TOGETHER: usize = 256;
 /// Listeners for clients of one broker.
 pub const LISTENERS_MAX: usize = 16;
 
+/// Bytes of a batch without compression up to which a lookup by timestamp looks through it on the core. A
+/// larger one, and any compressed one, goes to a worker thread.
+pub const LOOKUP_INLINE_BYTES_MAX: usize = 16 * 1024;
+
 /// Segments that one compaction makes into one at most, so that the files of a swap are few.
 pub const COMPACTION_GROUP_SEGMENTS_MAX: usize = 256;
 

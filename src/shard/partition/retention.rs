@@ -35,6 +35,11 @@ impl Partition {
     /// Removes the files of hidden segments.
     pub(crate) async fn remove_hidden(&self, due: &Due, kept: StartKept, delay: Duration) {
         let name = self.log.name();
+        // The batches that go may be the only place that says what their producers have written (RP-69).
+        let storing = self.snapshot_stored.borrow_mut().take();
+        if let Some(storing) = storing {
+            storing.await;
+        }
         let removed = match self.log.remove_segments(due.start, kept, delay).await {
             Ok(removed) => removed,
             Err(LogError::Closed | LogError::Offline { .. }) => return,

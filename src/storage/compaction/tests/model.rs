@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use thalweg_protocol::records::{BatchOptions, Codec};
-use thalweg_types::Offset;
+use thalweg_types::{Offset, TimestampMs};
 
 use super::{RETENTION_MS, Rec, cleaner, compact, content, of_records, small};
 use crate::Recovery;
@@ -71,7 +71,7 @@ fn random_batch(dice: &mut Dice, base: i64, keys: u64) -> Vec<Rec> {
 }
 
 #[test]
-fn rp_101_rp_102_rp_104_random_rounds_agree_with_a_dumb_model() {
+fn rp_98_rp_101_rp_102_rp_104_random_rounds_agree_with_a_dumb_model() {
     on_plain_engine(|dir| async move {
         for seed in 1..=12 {
             let dir = dir.join(seed.to_string());
@@ -79,6 +79,24 @@ fn rp_101_rp_102_rp_104_random_rounds_agree_with_a_dumb_model() {
             one_run(&dir, seed).await;
         }
     });
+}
+
+/// RP-98: lookups by timestamp agree with a full scan of what is left.
+async fn check_lookups(test: &TestLog, records: &[Rec], dice: &mut Dice) {
+    let of = |hit: Option<crate::TimestampHit>| hit.map(|hit| (hit.offset.0, hit.timestamp.0));
+    let found = |record: Option<&Rec>| record.map(|record| (record.offset, record.timestamp));
+    for _ in 0..5 {
+        let target = 990 + dice.below(530) as i64;
+        let hit = test.log.offset_for_timestamp(TimestampMs(target)).await;
+        let first = records.iter().find(|record| record.timestamp >= target);
+        assert_eq!(of(hit.expect("a lookup")), found(first), "at {target}");
+    }
+    let hit = test.log.max_timestamp_offset().await.expect("a lookup");
+    let largest = records.iter().map(|record| record.timestamp).max();
+    let first = records
+        .iter()
+        .find(|record| Some(record.timestamp) == largest);
+    assert_eq!(of(hit), found(first));
 }
 
 async fn one_run(dir: &std::path::Path, seed: u64) {
@@ -126,6 +144,7 @@ async fn one_run(dir: &std::path::Path, seed: u64) {
                 .windows(2)
                 .all(|p| p[0].last_offset() < p[1].base_offset)
         );
+        check_lookups(&test, &records, dice).await;
         let mut view: HashMap<String, Option<String>> = HashMap::new();
         for record in records {
             view.insert(record.key, record.value);
