@@ -260,8 +260,8 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
     KafkaKeys {
         title: "Newer consumer groups",
         status: Status::NotYet,
-        why: "Both protocols are always on, partitions are shared out as soon as something changes, \
-              and groups do not change their protocol while they have members.",
+        why: "Both protocols are always on, groups change between them in both directions, and partitions \
+              are shared out as soon as something changes.",
         names: &[
             "group.consumer.assignment.interval.ms",
             "group.consumer.max.assignment.interval.ms",

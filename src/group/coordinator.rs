@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
-    JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest, SyncGroupRequest,
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
+    SyncGroupRequest,
 };
 use thalweg_types::TimestampMs;
 use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
@@ -147,19 +148,7 @@ impl Coordinator {
         let answer = match ask {
             Ask::Join(request) => self.join(now, caller, &request, token, out),
             Ask::Sync(request) => self.sync(now, &request, token, out),
-            Ask::Heartbeat(request) => {
-                let answered = match check_id(&request.group_id) {
-                    Ok(()) => match self.groups.get_mut(request.group_id.as_str()) {
-                        Some(group) => group.heartbeat(now.ms, &request),
-                        None => Err(ErrorCode::UnknownMemberId),
-                    },
-                    Err(code) => Err(code),
-                };
-                Some(match answered {
-                    Ok(answer) => answer.into(),
-                    Err(code) => Ask::Heartbeat(request).refused(code),
-                })
-            }
+            Ask::Heartbeat(request) => Some(self.heartbeat(now, request, out)),
             Ask::Leave(request) => Some(self.leave(now, &request, out)),
             Ask::Commit(request) => self.commit(now, caller.version, &request, token, out),
             Ask::FetchOffsets(request) => Some(self.fetch_offsets(&request).into()),
@@ -349,8 +338,7 @@ impl Coordinator {
         self.with_turn(&id, now, out, |group, turn| {
             if group.consumer.is_some() {
                 if group.member_count() > 0 {
-                    let code = ErrorCode::InconsistentGroupProtocol;
-                    refused = Some(refused_join(code, &request.member_id));
+                    refused = group.join_newer(turn, caller, request, token, random);
                     return;
                 }
                 group.become_classic();
@@ -358,6 +346,24 @@ impl Coordinator {
             refused = group.join(turn, caller, request, token, random);
         });
         refused.map(Answer::from)
+    }
+
+    fn heartbeat(&mut self, now: Now, request: HeartbeatRequest, out: &mut Vec<Effect>) -> Answer {
+        let mut answered: Result<HeartbeatResponse, ErrorCode> =
+            check_id(&request.group_id).and(Err(ErrorCode::UnknownMemberId));
+        match self.groups.get_mut(request.group_id.as_str()) {
+            None => {}
+            Some(group) if group.consumer.is_none() => {
+                answered = group.heartbeat(now.ms, &request);
+            }
+            Some(_) => self.with_turn(&request.group_id, now, out, |group, turn| {
+                answered = group.heartbeat_newer(turn, &request);
+            }),
+        }
+        match answered {
+            Ok(answer) => answer.into(),
+            Err(code) => Ask::Heartbeat(request).refused(code),
+        }
     }
 
     fn sync(
@@ -370,7 +376,10 @@ impl Coordinator {
         let mut outcome = Err(ErrorCode::UnknownMemberId);
         match check_id(&request.group_id) {
             Ok(()) => self.with_turn(&request.group_id, now, out, |group, turn| {
-                outcome = group.sync(turn, request, token);
+                outcome = match group.consumer {
+                    Some(_) => group.sync_newer(turn, request, token),
+                    None => group.sync(turn, request, token),
+                };
             }),
             Err(code) => outcome = Err(code),
         }
@@ -450,6 +459,7 @@ impl Coordinator {
                 group.history.end(turn.now, epoch);
             }
             if group.state != State::Dead && !is_loading {
+                group.downgrade_if_all_classic(turn);
                 group.write_unlogged(turn);
             }
         });

@@ -134,14 +134,14 @@ fn session_ms(request: &JoinGroupRequest) -> u64 {
 }
 
 /// Version 0 has one timeout for both.
-fn rebalance_ms(caller: &Caller, request: &JoinGroupRequest) -> u64 {
+pub(crate) fn rebalance_ms(caller: &Caller, request: &JoinGroupRequest) -> u64 {
     match u64::try_from(request.rebalance_timeout_ms) {
         Ok(ms) if caller.version > 0 => ms,
         Ok(_) | Err(_) => session_ms(request),
     }
 }
 
-fn copied(protocols: &[JoinGroupRequestProtocol]) -> Vec<(Box<str>, Bytes)> {
+pub(crate) fn copied(protocols: &[JoinGroupRequestProtocol]) -> Vec<(Box<str>, Bytes)> {
     let copy = |p: &JoinGroupRequestProtocol| {
         let metadata = Bytes::copy_from_slice(&p.metadata);
         (Box::from(p.name.as_str()), metadata)

@@ -18,7 +18,7 @@ use crate::timers::Timer;
 use crate::turn::Turn;
 
 /// First version of JoinGroup whose clients take an id before they join (KIP-394).
-const VERSION_MEMBER_ID_REQUIRED: i16 = 4;
+pub(crate) const VERSION_MEMBER_ID_REQUIRED: i16 = 4;
 
 /// How long a member that was never answered may wait (as Kafka): it can not send heartbeats, and if
 /// it is still there its client tries again.
@@ -393,7 +393,7 @@ pub(crate) fn cancel(turn: &mut Turn<'_>, waiting: Waiting, code: ErrorCode) {
 }
 
 /// Kafka's form: the id of the client or the instance, and a random UUID.
-fn member_id(prefix: &str, random: [u8; 16]) -> Rc<str> {
+pub(crate) fn member_id(prefix: &str, random: [u8; 16]) -> Rc<str> {
     let uuid = Uuid::from_random(random);
     format!("{}-{}", kept(prefix), hyphenated(uuid)).into()
 }

@@ -69,6 +69,17 @@ impl Group {
         }
     }
 
+    /// Rounds are over, and with them all that belongs to one.
+    pub(crate) fn end_rounds(&mut self, turn: &mut Turn<'_>) {
+        self.clear_join_due(turn);
+        self.clear_sync_due(turn);
+        self.initial = None;
+        self.is_assigning = false;
+        self.leader = None;
+        self.protocol = None;
+        self.transition(State::Empty, turn.now.wall);
+    }
+
     fn complete_if_all_joined(&mut self, turn: &mut Turn<'_>) {
         if self.initial.is_some() && !self.members.is_empty() {
             // The first round ends by its timer only.

@@ -187,6 +187,9 @@ impl Group {
     /// One member of a request to leave. An operator names the instance only.
     pub(crate) fn leave_one(&mut self, turn: &mut Turn<'_>, member: &MemberIdentity) -> ErrorCode {
         let instance = member.group_instance_id.as_deref();
+        if self.consumer.is_some() {
+            return self.leave_newer(turn, &member.member_id, instance);
+        }
         let id = match (instance, member.member_id.as_str()) {
             (Some(instance), "") => match self.instances.get(instance) {
                 Some(id) => Rc::clone(id),

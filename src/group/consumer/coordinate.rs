@@ -47,8 +47,10 @@ impl Coordinator {
             answered = match request.member_epoch {
                 ..EPOCH_JOINING => group.consumer_leave(turn, request, token),
                 EPOCH_JOINING.. => {
-                    if group.consumer.is_none() {
-                        group.become_newer(turn);
+                    match (&group.consumer, group.members.is_empty()) {
+                        (Some(_), _) => {}
+                        (None, true) => group.become_newer(turn),
+                        (None, false) => group.upgrade(turn),
                     }
                     group.consumer_heartbeat(turn, caller, request, &member, token)
                 }
@@ -80,7 +82,8 @@ impl Coordinator {
                 Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message))
             }
             Some(group) if group.consumer.is_none() => {
-                match is_joining && group.state == State::Empty {
+                let can_change = group.state == State::Empty || group.can_become_newer();
+                match is_joining && can_change {
                     true => Ok(()),
                     false => not_found("is not a consumer group"),
                 }

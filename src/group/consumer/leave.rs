@@ -123,6 +123,7 @@ impl Group {
             Deadline::Revoke(epoch) => {
                 member.state == MemberState::Unrevoked && member.epoch == epoch
             }
+            Deadline::Join | Deadline::Sync => true,
         };
         if is_over {
             self.time_out(turn, id);

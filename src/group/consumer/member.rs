@@ -63,6 +63,10 @@ pub(crate) struct Classic {
 pub(crate) enum Deadline {
     /// Give up partitions, in the epoch that it has.
     Revoke(i32),
+    /// Join again, being of the classic protocol.
+    Join,
+    /// Ask for its share, being of the classic protocol.
+    Sync,
 }
 
 /// A member.

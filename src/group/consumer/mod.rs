@@ -10,6 +10,7 @@
 
 mod admin;
 mod assignor;
+mod classic_members;
 mod coordinate;
 mod heartbeat;
 mod leave;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::consumer_group_describe_response::{Assignment, DescribedGroup};
 use thalweg_protocol::messages::consumer_group_heartbeat_request::TopicPartitions;
@@ -51,6 +52,47 @@ pub(super) fn beat(
             owned.into_iter().map(one).collect()
         }),
     }
+}
+
+/// A consumer's metadata: `subscribes=t,u has=t:0+1 of=3` in version 2, without `has` in version 0.
+pub(super) fn subscription(words: &BTreeMap<&str, &str>) -> Bytes {
+    let text = |out: &mut Vec<u8>, text: &str| {
+        out.extend((text.len() as i16).to_be_bytes());
+        out.extend(text.as_bytes());
+    };
+    let has = words.get("has");
+    let mut out = vec![0, if has.is_some() { 2 } else { 0 }];
+    let topics: Vec<&str> = words["subscribes"].split(',').collect();
+    out.extend((topics.len() as i32).to_be_bytes());
+    topics.iter().for_each(|name| text(&mut out, name));
+    out.extend((-1i32).to_be_bytes());
+    if let Some(has) = has {
+        let has = has
+            .split_once(':')
+            .map(|(name, list)| (name.to_owned(), numbers(list)));
+        let share = crate::subscription::share(2, &has.into_iter().collect::<Vec<_>>());
+        // The same form, without version and data of the user's own.
+        out.extend(&share[2..share.len() - 4]);
+        let of: i32 = words
+            .get("of")
+            .map_or(-1, |of| of.parse().expect("a generation"));
+        out.extend(of.to_be_bytes());
+    }
+    out.into()
+}
+
+fn numbers(list: &str) -> Vec<i32> {
+    list.split('+')
+        .map(|p| p.parse().expect("a partition"))
+        .collect()
+}
+
+pub(super) fn share(topic: &str, partitions: &str) -> Bytes {
+    crate::subscription::share(0, &[(topic.to_owned(), numbers(partitions))])
+}
+
+pub(super) fn show_share(share: &[u8]) -> String {
+    format!("{:?}", crate::subscription::parse_share(share))
 }
 
 pub(super) fn show_beat(answer: &ConsumerGroupHeartbeatResponse) -> String {

@@ -23,6 +23,7 @@ scenarios! {
     rp_113_static_members_are_released,
     rp_113_patterns_and_topics_that_change,
     rp_113_writes_that_fail_are_made_up_for,
+    rp_113_groups_change_their_protocol_while_members_live,
     rp_113_groups_come_and_go,
     rp_114_only_committed_offsets_are_seen,
     rp_116_offsets_end_when_their_time_is_over,

@@ -264,7 +264,10 @@ impl Script {
         pairs
             .map(|(client, share)| SyncGroupRequestAssignment {
                 member_id: self.ids.get(client).cloned().unwrap_or_default(),
-                assignment: Bytes::copy_from_slice(share.as_bytes()),
+                assignment: match share.split_once('!') {
+                    Some((topic, partitions)) => beats::share(topic, partitions),
+                    None => Bytes::copy_from_slice(share.as_bytes()),
+                },
             })
             .collect()
     }
@@ -326,7 +329,13 @@ impl Script {
                     self.name(&a.leader),
                 )
             }
-            Answer::Sync(a) => format!("sync {} {:?}", code(a.error_code), text(&a.assignment)),
+            Answer::Sync(a) => {
+                let share = match a.assignment.starts_with(b"\0") {
+                    true => beats::show_share(&a.assignment),
+                    false => text(&a.assignment),
+                };
+                format!("sync {} {share:?}", code(a.error_code))
+            }
             Answer::Heartbeat(a) => format!("heartbeat {}", code(a.error_code)),
             Answer::Leave(a) => {
                 let rows: Vec<&str> = a.members.iter().map(|m| code(m.error_code)).collect();
@@ -405,13 +414,17 @@ fn join(
     member_id: String,
     group_instance_id: Option<String>,
 ) -> JoinGroupRequest {
+    let said = words.get("subscribes").map(|_| beats::subscription(words));
     let protocols = words.get("protocols").copied().unwrap_or("range:m");
     let protocols = protocols
         .split(',')
         .filter_map(|pair| pair.split_once(':'))
         .map(|(name, metadata)| JoinGroupRequestProtocol {
             name: name.to_owned(),
-            metadata: Bytes::copy_from_slice(metadata.as_bytes()),
+            metadata: match &said {
+                Some(said) => said.clone(),
+                None => Bytes::copy_from_slice(metadata.as_bytes()),
+            },
         });
     JoinGroupRequest {
         group_id,

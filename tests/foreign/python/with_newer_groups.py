@@ -115,6 +115,9 @@ assert len(described.members) == 3, described.members
 # By a pattern, which a topic matches that comes later.
 members.append(Member(f"^{TOPIC}.*"))
 wait_for("four share", lambda: counts() == [1, 1, 2, 2])
+# One that still speaks the classic protocol (KIP-848, migration).
+members.append(Member(TOPIC, **{"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"}))
+wait_for("five share", lambda: counts() == [1, 1, 1, 1, 2])
 make(LATE_TOPIC, 1)
 produce(LATE_TOPIC, 10)
 wait_for("the pattern matches", lambda: (LATE_TOPIC, 0) in members[3].assigned)

@@ -1,0 +1,472 @@
+//! Members that speak the classic protocol in a group of the newer one, and groups that change their
+//! protocol while members live: the first member of the newer protocol turns a classic group into one
+//! of the newer kind, and the last one that goes turns it back (KIP-848).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest,
+    SyncGroupResponse,
+};
+
+use super::member::{Classic, ConsumerMember, Deadline, MemberState};
+use super::partitions::Partitions;
+use super::{ConsumerGroup, Key};
+use crate::ask::{Caller, Token, refused_join};
+use crate::group::{Group, State};
+use crate::member::{Member, Waiting, copied, kept, rebalance_ms};
+use crate::membership::{VERSION_MEMBER_ID_REQUIRED, cancel, member_id};
+use crate::subscription::{self, CONSUMER, Subscription};
+use crate::timers::Timer;
+use crate::topics::Topics;
+use crate::turn::Turn;
+
+impl Group {
+    /// Whether a classic group with members can become one of the newer protocol: its members must be
+    /// consumers that say what they subscribe to.
+    pub(crate) fn can_become_newer(&self) -> bool {
+        let reads = |member: &Member| subscription::parse(&self.metadata_of(member)).is_some();
+        self.state != State::Dead
+            && self.protocol_type.as_deref() == Some(CONSUMER)
+            && self.members.values().all(reads)
+    }
+
+    fn metadata_of(&self, member: &Member) -> Bytes {
+        let first = member.protocols.first().map(|(name, _)| &**name);
+        let chosen = self.protocol.as_deref().or(first);
+        member.metadata(chosen.unwrap_or_default())
+    }
+
+    /// Makes a classic group with members one of the newer protocol. Everybody keeps what it has; who
+    /// waits for an answer is to join again.
+    pub(crate) fn upgrade(&mut self, turn: &mut Turn<'_>) {
+        let epoch = self.generation;
+        let mut consumer = ConsumerGroup {
+            epoch,
+            ..ConsumerGroup::default()
+        };
+        let ids: Vec<Rc<str>> = self.members.keys().cloned().collect();
+        for id in ids {
+            let Some(member) = self.members.get(&id) else {
+                continue;
+            };
+            let metadata = self.metadata_of(member);
+            let Some(old) = self.take(&id) else {
+                continue;
+            };
+            let timer = Timer::Session(Rc::clone(&self.id), Rc::clone(&id));
+            turn.timers.disarm(old.timer_at, timer);
+            cancel(turn, old.waiting, ErrorCode::RebalanceInProgress);
+            let holders = &consumer.holders;
+            let assigned = by_id(subscription::parse_share(&old.assignment), turn.topics)
+                .filtered(|topic, partition| !holders.contains_key(&(topic, partition)));
+            let mut member = ConsumerMember::new(Rc::clone(&id));
+            if let Some(said) = subscription::parse(&metadata) {
+                member.topics = consumer.shared(&owned_names(&said));
+            }
+            member.instance = old.instance;
+            member.client_id = old.client_id;
+            member.client_host = old.client_host;
+            member.rebalance_ms = i32::try_from(old.rebalance_ms).unwrap_or(i32::MAX);
+            member.classic = Some(Classic {
+                session_ms: i32::try_from(old.session_ms).unwrap_or(i32::MAX),
+                protocols: old.protocols,
+            });
+            member.epoch = epoch;
+            member.previous_epoch = epoch;
+            member.assigned = assigned.clone();
+            consumer.put(member);
+            consumer.set_target(&id, Some(assigned));
+            self.mark_member(&id);
+            self.unlogged.insert(Key::Target(id));
+        }
+        consumer.set_target_epoch(epoch);
+        self.end_rounds(turn);
+        self.become_newer(turn);
+        let ids: Vec<Rc<str>> = consumer.members.keys().cloned().collect();
+        self.consumer = Some(Box::new(consumer));
+        self.unlogged.extend([Key::Group, Key::TargetEpoch]);
+        for id in ids {
+            self.live(turn, &id);
+        }
+    }
+
+    /// Nobody of the newer protocol is left among members of the classic one: the group is a classic
+    /// one again, and begins a round.
+    pub(crate) fn downgrade_if_all_classic(&mut self, turn: &mut Turn<'_>) {
+        let is_due =
+            |c: &ConsumerGroup| !c.members.is_empty() && c.classic_members == c.members.len();
+        if !self.consumer.as_deref().is_some_and(is_due) {
+            return;
+        }
+        let ids: Vec<Rc<str>> = self
+            .consumer
+            .iter()
+            .flat_map(|c| c.members.keys().cloned())
+            .collect();
+        let epoch = self.consumer.as_ref().map_or(0, |c| c.epoch);
+        for id in ids {
+            let Some(old) = self.take_out(turn, &id) else {
+                continue;
+            };
+            let Some(classic) = old.classic else {
+                continue;
+            };
+            let version = version_of(&classic);
+            let assignment = subscription::share(version, &by_name(&old.assigned, turn.topics));
+            let session_ms = u64::try_from(classic.session_ms).unwrap_or(0);
+            self.insert(Member {
+                id: Rc::clone(&id),
+                instance: old.instance,
+                client_id: old.client_id,
+                client_host: old.client_host,
+                session_ms,
+                rebalance_ms: u64::try_from(old.rebalance_ms).unwrap_or(session_ms),
+                protocols: classic.protocols,
+                assignment,
+                waiting: Waiting::No,
+                is_new: false,
+                synced: true,
+                due: 0,
+                timer_at: 0,
+            });
+            self.restart_session(turn, &id);
+        }
+        self.become_classic();
+        self.generation = epoch;
+        self.protocol_type = Some(CONSUMER.to_owned());
+        self.leader = self.members.keys().next().cloned();
+        self.protocol = self.select_protocol();
+        self.is_recorded = true;
+        self.unlogged.insert(Key::Classic);
+        self.transition(State::Stable, turn.now.wall);
+        self.prepare(turn);
+    }
+
+    /// JoinGroup in a group of the newer protocol. The answer when it is a refusal; else it comes
+    /// through `turn`.
+    pub(crate) fn join_newer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        caller: &Caller,
+        request: &JoinGroupRequest,
+        token: Token,
+        random: [u8; 16],
+    ) -> Option<JoinGroupResponse> {
+        let refuse = |code| Some(refused_join(code, &request.member_id));
+        if let Err(code) = self.check_alive() {
+            return refuse(code);
+        }
+        let Some(said) = self.classic_subscription(request) else {
+            return refuse(ErrorCode::InconsistentGroupProtocol);
+        };
+        let id = match self.classic_id(turn, caller, request, random) {
+            Ok(id) => id,
+            Err(refusal) => return Some(*refusal),
+        };
+        let consumer = self.consumer.as_deref_mut()?;
+        let is_new = !consumer.members.contains_key(&id);
+        let topics = consumer.shared(&owned_names(&said));
+        let mut member = match consumer.take(&id) {
+            Some(known) => known,
+            None => ConsumerMember::new(Rc::clone(&id)),
+        };
+        let is_changed = is_new || member.topics != topics || member.regex.is_some();
+        // What it had in an epoch that is over is lost.
+        let is_current = said
+            .generation
+            .is_none_or(|of| of < 0 || of == member.epoch);
+        let owned = match is_current {
+            true => by_id(said.owned, turn.topics),
+            false => Partitions::default(),
+        };
+        member.topics = topics;
+        member.regex = None;
+        member.instance = request.group_instance_id.as_deref().map(Rc::from);
+        member.rack = said.rack.map(Box::from);
+        member.client_id = kept(&caller.client_id).into();
+        member.client_host = caller.client_host.as_str().into();
+        member.rebalance_ms = i32::try_from(rebalance_ms(caller, request)).unwrap_or(i32::MAX);
+        member.assignor = None;
+        member.classic = Some(Classic {
+            session_ms: request.session_timeout_ms,
+            protocols: copied(&request.protocols),
+        });
+        let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
+        consumer.put(member);
+        for regex in consumer.drop_unused_patterns() {
+            self.unlogged.insert(Key::Regex(regex));
+        }
+        self.mark_member(&id);
+        if self.refresh_topics(turn, None, is_changed).is_err() {
+            self.expel(turn, &id);
+            return refuse(ErrorCode::UnknownServerError);
+        }
+        self.share_out_anew(turn);
+        self.reconcile(turn, &id, Some(&owned));
+        self.live(turn, &id);
+        self.set_deadline(turn, &id, Some((turn.now.ms + wait_ms, Deadline::Sync)));
+        let member = self.consumer_member(&id)?;
+        let answer = JoinGroupResponse {
+            generation_id: member.epoch,
+            protocol_type: Some(CONSUMER.to_owned()),
+            protocol_name: request.protocols.first().map(|p| p.name.clone()),
+            member_id: id.to_string(),
+            ..JoinGroupResponse::default()
+        };
+        turn.answer_once_logged(token, answer);
+        None
+    }
+
+    /// What the client subscribes to, if it can be one among the members that speak its protocol.
+    fn classic_subscription<'r>(&self, request: &'r JoinGroupRequest) -> Option<Subscription<'r>> {
+        let consumer = self.consumer.as_deref()?;
+        let others = || {
+            consumer
+                .members
+                .values()
+                .filter(|m| *m.id != *request.member_id)
+        };
+        let knows = |classic: &Classic, name: &str| {
+            classic.protocols.iter().any(|(known, _)| **known == *name)
+        };
+        let is_common = |name: &str| {
+            let mut classic = others().filter_map(|member| member.classic.as_ref());
+            classic.all(|classic| knows(classic, name))
+        };
+        let is_one = request.protocol_type == CONSUMER
+            && request.protocols.iter().any(|p| is_common(&p.name));
+        let first = request.protocols.first().filter(|_| is_one)?;
+        subscription::parse(&first.metadata)
+    }
+
+    /// The id of a client that joins, new, known, or in the place of another one of its instance.
+    fn classic_id(
+        &mut self,
+        turn: &mut Turn<'_>,
+        caller: &Caller,
+        request: &JoinGroupRequest,
+        random: [u8; 16],
+    ) -> Result<Rc<str>, Box<JoinGroupResponse>> {
+        let refuse = |code, id: &str| Err(Box::new(refused_join(code, id)));
+        let asked = request.member_id.as_str();
+        let instance = request.group_instance_id.as_deref();
+        let known = match instance {
+            Some(instance) => {
+                let consumer = self.consumer.as_deref();
+                consumer.and_then(|c| c.instances.get(instance)).cloned()
+            }
+            None => self
+                .consumer_member(asked)
+                .map(|member| Rc::clone(&member.id)),
+        };
+        match (instance, known) {
+            (_, Some(known)) if *known == *asked => Ok(known),
+            (Some(instance), Some(known)) if asked.is_empty() => {
+                let id = member_id(instance, random);
+                self.replace_consumer(turn, &known, &id);
+                Ok(id)
+            }
+            (_, Some(_)) => refuse(ErrorCode::FencedInstanceId, asked),
+            (Some(_), None) if !asked.is_empty() => refuse(ErrorCode::UnknownMemberId, asked),
+            (_, None) => {
+                if self.check_room(turn).is_err() {
+                    return refuse(ErrorCode::GroupMaxSizeReached, "");
+                }
+                let id = match asked {
+                    "" => member_id(instance.unwrap_or(&caller.client_id), random),
+                    asked => asked.into(),
+                };
+                let needs_id = caller.version >= VERSION_MEMBER_ID_REQUIRED;
+                match asked.is_empty() && instance.is_none() && needs_id {
+                    // Whoever comes with it is let in; nothing is kept until then.
+                    true => refuse(ErrorCode::MemberIdRequired, &id),
+                    false => Ok(id),
+                }
+            }
+        }
+    }
+
+    /// The member of a classic request in a group of the newer protocol.
+    fn classic_member(
+        &self,
+        id: &str,
+        instance: Option<&str>,
+        generation: i32,
+    ) -> Result<&ConsumerMember, ErrorCode> {
+        self.check_alive()?;
+        let consumer = self.consumer.as_deref().ok_or(ErrorCode::UnknownMemberId)?;
+        if let Some(instance) = instance {
+            let known = consumer
+                .instances
+                .get(instance)
+                .ok_or(ErrorCode::UnknownMemberId)?;
+            if **known != *id {
+                return Err(ErrorCode::FencedInstanceId);
+            }
+        }
+        let member = consumer
+            .members
+            .get(id)
+            .filter(|member| member.classic.is_some());
+        let member = member.ok_or(ErrorCode::UnknownMemberId)?;
+        match member.epoch == generation {
+            true => Ok(member),
+            false => Err(ErrorCode::IllegalGeneration),
+        }
+    }
+
+    /// SyncGroup in a group of the newer protocol: the share that the coordinator has decided.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn sync_newer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &SyncGroupRequest,
+        token: Token,
+    ) -> Result<(), ErrorCode> {
+        let instance = request.group_instance_id.as_deref();
+        let member = self.classic_member(&request.member_id, instance, request.generation_id)?;
+        let id = Rc::clone(&member.id);
+        let epoch = self.consumer.as_ref().map_or(0, |c| c.epoch);
+        if epoch > member.epoch && member.state != MemberState::Unrevoked {
+            self.expect_join(turn, &id);
+            return Err(ErrorCode::RebalanceInProgress);
+        }
+        let version = member.classic.as_ref().map_or(0, version_of);
+        let protocol = member.classic.as_ref().and_then(|c| c.protocols.first());
+        let answer = SyncGroupResponse {
+            protocol_type: Some(CONSUMER.to_owned()),
+            protocol_name: protocol.map(|(name, _)| name.to_string()),
+            assignment: subscription::share(version, &by_name(&member.assigned, turn.topics)),
+            ..SyncGroupResponse::default()
+        };
+        self.set_deadline(turn, &id, None);
+        self.live(turn, &id);
+        turn.answer_once_logged(token, answer);
+        Ok(())
+    }
+
+    /// Heartbeat in a group of the newer protocol.
+    ///
+    /// # Errors
+    /// What the member has to do instead.
+    pub(crate) fn heartbeat_newer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &HeartbeatRequest,
+    ) -> Result<HeartbeatResponse, ErrorCode> {
+        let instance = request.group_instance_id.as_deref();
+        let member = self.classic_member(&request.member_id, instance, request.generation_id)?;
+        let id = Rc::clone(&member.id);
+        let Some(consumer) = self.consumer.as_deref() else {
+            return Err(ErrorCode::UnknownMemberId);
+        };
+        let is_behind = member.epoch < consumer.epoch
+            || match member.state {
+                MemberState::Stable => false,
+                MemberState::Unrevoked => true,
+                MemberState::Unreleased => consumer.has_free_for(member),
+            };
+        self.live(turn, &id);
+        if is_behind {
+            self.expect_join(turn, &id);
+            return Err(ErrorCode::RebalanceInProgress);
+        }
+        Ok(HeartbeatResponse::default())
+    }
+
+    /// Somebody leaves by the classic protocol.
+    pub(crate) fn leave_newer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        id: &str,
+        instance: Option<&str>,
+    ) -> ErrorCode {
+        let Some(consumer) = self.consumer.as_deref() else {
+            return ErrorCode::UnknownMemberId;
+        };
+        let known = match instance {
+            Some(instance) => consumer.instances.get(instance),
+            None => consumer.members.get_key_value(id).map(|(id, _)| id),
+        };
+        match known.cloned() {
+            None => ErrorCode::UnknownMemberId,
+            // An operator names the instance only.
+            Some(known) if instance.is_some() && id.is_empty() => {
+                self.expel(turn, &known);
+                ErrorCode::None
+            }
+            // Members of the newer protocol leave by it.
+            Some(known)
+                if self
+                    .consumer_member(&known)
+                    .is_some_and(|m| m.classic.is_none()) =>
+            {
+                ErrorCode::UnknownMemberId
+            }
+            Some(known) if *known == *id => {
+                self.expel(turn, &known);
+                ErrorCode::None
+            }
+            Some(_) => ErrorCode::FencedInstanceId,
+        }
+    }
+
+    /// The member was told to join again, and has its rebalance timeout to do so.
+    fn expect_join(&mut self, turn: &mut Turn<'_>, id: &str) {
+        let Some(member) = self.consumer_member(id) else {
+            return;
+        };
+        if !matches!(member.deadline, Some((_, Deadline::Join))) {
+            let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
+            self.set_deadline(turn, id, Some((turn.now.ms + wait_ms, Deadline::Join)));
+        }
+    }
+}
+
+impl ConsumerGroup {
+    /// Whether somebody has given up what the member waits for.
+    fn has_free_for(&self, member: &ConsumerMember) -> bool {
+        let target = self.targets.get(&member.id);
+        target.is_some_and(|target| {
+            let missing = target.without(&member.assigned);
+            missing
+                .iter()
+                .any(|place| !self.holders.contains_key(&place))
+        })
+    }
+}
+
+fn owned_names(said: &Subscription<'_>) -> Vec<String> {
+    said.topics.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Version of the metadata that the member sends, and so of its shares.
+fn version_of(classic: &Classic) -> i16 {
+    let first = classic.protocols.first();
+    first
+        .and_then(|(_, metadata)| subscription::parse(metadata))
+        .map_or(0, |said| said.version)
+}
+
+fn by_id(topics: Vec<(&str, Vec<i32>)>, catalog: &Topics) -> Partitions {
+    let known = topics.into_iter().filter_map(|(name, list)| {
+        let shape = catalog.topic(name)?;
+        let there = list
+            .into_iter()
+            .filter(|p| (0..shape.partitions).contains(p));
+        Some((shape.id, there.collect::<Vec<i32>>()))
+    });
+    Partitions::of(known)
+}
+
+fn by_name(partitions: &Partitions, catalog: &Topics) -> Vec<(String, Vec<i32>)> {
+    let topics = partitions.topics();
+    topics
+        .filter_map(|(id, list)| Some((catalog.name(id)?.to_string(), list.to_vec())))
+        .collect()
+}
