@@ -36,6 +36,7 @@
 
 mod context;
 pub mod cores;
+pub mod disk;
 mod engine;
 pub mod failpoint;
 pub mod fs;

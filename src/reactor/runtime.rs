@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::context::{self, Context};
 use crate::cores;
+use crate::disk::Disk;
 use crate::engine::{Engine, EngineChoice, EngineReport, RingSetup, kernel_setup};
 use crate::{sys, task, workers};
 
@@ -98,12 +99,24 @@ impl Runtime {
         options: RuntimeOptions,
         setup: RingSetup<'_>,
     ) -> io::Result<Runtime> {
-        if context::current().is_some() {
-            let text = "this thread has a runtime already";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-        }
+        refuse_second()?;
         let pinning = pin(options.pin_to);
-        let (engine, report) = Engine::new(&options, setup)?;
+        Runtime::with_engine(Engine::new(&options, setup)?, pinning)
+    }
+
+    /// Makes a runtime whose file operations `disk` stands in front of, for tests and simulations.
+    ///
+    /// # Errors
+    /// As [`Runtime::new`].
+    pub fn simulated(disk: Rc<dyn Disk>) -> io::Result<Runtime> {
+        refuse_second()?;
+        Runtime::with_engine(Engine::simulated(disk), Pinning::Free)
+    }
+
+    fn with_engine(
+        (engine, report): (Engine, EngineReport),
+        pinning: Pinning,
+    ) -> io::Result<Runtime> {
         let tokio = Builder::new_current_thread()
             .enable_all()
             .event_interval(POLLS_PER_EVENT_CHECK)
@@ -154,6 +167,17 @@ impl Runtime {
     fn drain(&self) {
         self.context.engine.drain();
         self.context.in_flight.wait_for_zero();
+    }
+}
+
+/// A thread has at most one.
+fn refuse_second() -> io::Result<()> {
+    match context::current() {
+        None => Ok(()),
+        Some(_) => {
+            let text = "this thread has a runtime already";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 
 use crate::context;
 use crate::cores;
+use crate::disk;
 use crate::sync::{lock, oneshot};
 
 /// Threads for open, rename, list and the like.
@@ -123,12 +124,19 @@ impl Pool {
     }
 
     /// Runs `work` on a worker and waits for what it gives. The job runs to its end even if the
-    /// future is dropped, and the runtime of the calling thread waits for it before it ends.
+    /// future is dropped, and the runtime of the calling thread waits for it before it ends. With a
+    /// simulated disk it runs on the calling thread.
     pub(crate) async fn run<T, F>(&self, work: F) -> io::Result<T>
     where
         T: Send + 'static,
         F: FnOnce() -> io::Result<T> + Send + 'static,
     {
+        if disk::is_simulated() {
+            disk::delay().await;
+            let result = work();
+            disk::delay().await;
+            return result;
+        }
         let guard = context::current().map(|context| context.in_flight.enter());
         let (answer, wait) = oneshot::channel();
         self.submit(Box::new(move || {

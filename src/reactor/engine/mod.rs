@@ -1,7 +1,8 @@
 //! File reads and writes: one interface, two engines.
 //!
 //! The *ring* engine gives operations to the kernel by io_uring; the *plain* engine makes ordinary
-//! system calls on worker threads, for machines that refuse io_uring. Both own an operation (its
+//! system calls on worker threads, for machines that refuse io_uring; a *simulated* disk has them made
+//! on the thread itself ([`crate::disk`]). All own an operation (its
 //! file handle, its buffers) until its result is known, go on after partial results, and are drained
 //! before their runtime ends.
 
@@ -18,6 +19,7 @@ pub(crate) use plain::{Plain, run_op};
 pub(crate) use ring::Ring;
 pub(crate) use ring_setup::{RingSetup, kernel_setup};
 
+use crate::disk::{self, Disk};
 use crate::stats;
 use crate::workers::{Pool, SHARED_DATA};
 use crate::{context, runtime::RuntimeOptions};
@@ -41,6 +43,8 @@ pub enum EngineKind {
     Ring,
     /// System calls on worker threads.
     Plain,
+    /// System calls on the runtime's own thread, with a simulated disk in between.
+    Simulated,
 }
 
 impl EngineKind {
@@ -49,6 +53,7 @@ impl EngineKind {
         match self {
             EngineKind::Ring => "ring",
             EngineKind::Plain => "plain",
+            EngineKind::Simulated => "simulated",
         }
     }
 }
@@ -60,15 +65,16 @@ pub struct EngineReport {
     pub kind: EngineKind,
     /// Why it is less than the best (a smaller ring, fewer flags, no ring), or `None`.
     pub reason: Option<String>,
-    /// Submission entries of the ring; 0 for the plain engine.
+    /// Submission entries of the ring; 0 without one.
     pub entries: u32,
-    /// Setup flags of the ring, for people to read; empty for the plain engine.
+    /// Setup flags of the ring, for people to read; empty without one.
     pub flags: &'static str,
 }
 
 pub(crate) enum Engine {
     Ring(Rc<Ring>),
     Plain(Plain),
+    Simulated(Rc<dyn Disk>),
 }
 
 impl Engine {
@@ -110,10 +116,21 @@ impl Engine {
         }
     }
 
+    /// The engine of a runtime with a simulated disk.
+    pub(crate) fn simulated(disk: Rc<dyn Disk>) -> (Engine, EngineReport) {
+        let report = EngineReport {
+            kind: EngineKind::Simulated,
+            reason: None,
+            entries: 0,
+            flags: "",
+        };
+        (Engine::Simulated(disk), report)
+    }
+
     pub(crate) fn after_poll(&self) {
         match self {
             Engine::Ring(ring) => ring.after_poll(),
-            Engine::Plain(_) => {}
+            Engine::Plain(_) | Engine::Simulated(_) => {}
         }
     }
 
@@ -122,6 +139,7 @@ impl Engine {
         match self {
             Engine::Ring(ring) => ring.drain(),
             Engine::Plain(_) => {} // its jobs are counted in `Context::in_flight`
+            Engine::Simulated(_) => {} // its operations are over when they return
         }
     }
 }
@@ -134,6 +152,12 @@ pub(crate) async fn run(op: Op) -> Finished {
         Some(context) => match &context.engine {
             Engine::Ring(ring) => Rc::clone(ring).run(op).await,
             Engine::Plain(plain) => run_on(plain.pool(), op).await,
+            Engine::Simulated(_) => {
+                disk::delay().await;
+                let finished = run_op(op);
+                disk::delay().await;
+                finished
+            }
         },
         None => run_on(&SHARED_DATA, op).await,
     };

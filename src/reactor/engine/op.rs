@@ -118,6 +118,10 @@ impl WriteOp {
 }
 
 impl ReadOp {
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     pub(crate) fn new(file: File, offset: u64, len: usize) -> ReadOp {
         ReadOp {
             file,

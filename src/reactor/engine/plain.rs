@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use nix::sys::uio::pwritev;
 
 use super::op::{Finished, IOVECS_MAX, Op, Resubmits, Step};
+use crate::disk;
 use crate::sys;
 use crate::workers::Pool;
 
@@ -46,13 +47,18 @@ fn submit(op: &mut Op) -> Result<usize, i32> {
     let fd = op.fd();
     match op {
         Op::Write(write) => {
-            let slices: Vec<_> = write.rest().take(IOVECS_MAX).map(IoSlice::new).collect();
-            let offset = sys::offset_of(write.position())?;
-            pwritev(write.file().as_fd(), &slices, offset).map_err(|errno| errno as i32)
+            let slices: Vec<_> = write.rest().take(IOVECS_MAX).collect();
+            disk::write(write.file(), write.position(), &slices, |slices| {
+                let slices: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+                let offset = sys::offset_of(write.position())?;
+                pwritev(write.file().as_fd(), &slices, offset).map_err(|errno| errno as i32)
+            })
         }
         Op::Read(read) => {
-            let offset = read.position();
-            sys::read_at(fd, read.rest(), offset, 0)
+            let (file, offset) = (read.file().clone(), read.position());
+            disk::read(&file, offset, read.rest_len(), |len| {
+                sys::read_at(fd, &mut read.rest()[..len], offset, 0)
+            })
         }
     }
 }

@@ -196,7 +196,7 @@ fn current_ring() -> Rc<Ring> {
     let context = context::current().unwrap();
     match &context.engine {
         Engine::Ring(ring) => Rc::clone(ring),
-        Engine::Plain(_) => panic!("this machine allows io_uring"),
+        Engine::Plain(_) | Engine::Simulated(_) => panic!("this machine allows io_uring"),
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use bytes::{Bytes, BytesMut};
 
 use super::file::{File, FsError};
+use crate::disk::{self, Operation};
 use crate::engine::{self, Op, ReadOp, WriteOp};
 use crate::sys;
 use crate::workers::{FLUSHERS, SYNCERS};
@@ -54,6 +55,9 @@ pub async fn read_at(file: &File, offset: u64, len: usize) -> io::Result<BytesMu
 /// # Errors
 /// The kernel's.
 pub fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    if disk::is_simulated() {
+        return Ok(None); // what the kernel has cached would differ from run to run
+    }
     loop {
         match sys::read_at_into(file.as_raw_fd(), buf, offset, libc::RWF_NOWAIT) {
             Ok(read) => return Ok(Some(read)),
@@ -97,7 +101,7 @@ pub(super) fn flush_of<T>(
 ) -> impl FnOnce() -> io::Result<T> {
     move || {
         let covered = covered();
-        let synced = file.std().sync_data();
+        let synced = disk::perform(Operation::Sync(&file), || file.std().sync_data());
         synced.map_err(|error| FsError::wrap("fdatasync", file.path(), None, error))?;
         Ok(covered)
     }

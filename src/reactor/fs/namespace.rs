@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,6 +11,8 @@ use bytes::Bytes;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::file::{File, FsError, OpenMode};
+use crate::disk::{Operation, perform};
+use crate::engine::{Op, WriteOp, run_op};
 use crate::sys;
 use crate::workers::{NAMESPACE, Pool, REAPER, SYNCERS};
 
@@ -80,12 +82,12 @@ where
 /// # Errors
 /// The kernel's.
 pub async fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
-    run(&NAMESPACE, "open", path, move |path| {
-        mode.options()
-            .open(path)
-            .map(|file| File::from_std(file, path.to_owned()))
-    })
-    .await
+    run(&NAMESPACE, "open", path, move |path| open_now(path, mode)).await
+}
+
+fn open_now(path: &Path, mode: OpenMode) -> io::Result<File> {
+    let file = perform(Operation::Open(path, mode), || mode.options().open(path))?;
+    Ok(File::from_std(file, path.to_owned()))
 }
 
 /// Makes a directory; its parent must exist.
@@ -94,7 +96,7 @@ pub async fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
 /// The kernel's; `AlreadyExists` if it is there.
 pub async fn create_dir(path: &Path) -> io::Result<()> {
     run(&NAMESPACE, "create directory", path, |path| {
-        fs::create_dir(path)
+        perform(Operation::CreateDir(path), || fs::create_dir(path))
     })
     .await
 }
@@ -105,7 +107,7 @@ pub async fn create_dir(path: &Path) -> io::Result<()> {
 /// The kernel's.
 pub async fn create_dir_all(path: &Path) -> io::Result<()> {
     run(&NAMESPACE, "create directory", path, |path| {
-        fs::create_dir_all(path)
+        perform(Operation::CreateDir(path), || fs::create_dir_all(path))
     })
     .await
 }
@@ -116,7 +118,7 @@ pub async fn create_dir_all(path: &Path) -> io::Result<()> {
 /// The kernel's; part of it may be gone then.
 pub async fn remove_dir_all(path: &Path) -> io::Result<()> {
     run(&REAPER, "remove directory", path, |path| {
-        fs::remove_dir_all(path)
+        perform(Operation::RemoveDirAll(path), || fs::remove_dir_all(path))
     })
     .await
 }
@@ -127,7 +129,14 @@ pub async fn remove_dir_all(path: &Path) -> io::Result<()> {
 /// The kernel's.
 pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let to = to.to_owned();
-    run(&NAMESPACE, "rename", from, move |from| fs::rename(from, to)).await
+    run(&NAMESPACE, "rename", from, move |from| {
+        rename_now(from, &to)
+    })
+    .await
+}
+
+fn rename_now(from: &Path, to: &Path) -> io::Result<()> {
+    perform(Operation::Rename(from, to), || fs::rename(from, to))
 }
 
 /// Removes a file's name. Durable only after [`sync_dir`] of the parent.
@@ -135,7 +144,10 @@ pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub async fn unlink(path: &Path) -> io::Result<()> {
-    run(&REAPER, "unlink", path, |path| fs::remove_file(path)).await
+    run(&REAPER, "unlink", path, |path| {
+        perform(Operation::Unlink(path), || fs::remove_file(path))
+    })
+    .await
 }
 
 /// What is in a directory, without `.` and `..`, in no order. Names that vanish meanwhile are left
@@ -146,7 +158,7 @@ pub async fn unlink(path: &Path) -> io::Result<()> {
 pub async fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
     run(&NAMESPACE, "list", path, |path| {
         let mut entries = Vec::new();
-        for entry in fs::read_dir(path)? {
+        for entry in perform(Operation::Look(path), || fs::read_dir(path))? {
             let entry = entry?;
             match fs::metadata(entry.path()) {
                 Ok(meta) => {
@@ -170,7 +182,8 @@ pub async fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
 /// The kernel's; `NotFound` if nothing is there.
 pub async fn metadata(path: &Path) -> io::Result<FileMeta> {
     run(&NAMESPACE, "stat", path, |path| {
-        fs::metadata(path).map(|meta| FileMeta::of(&meta))
+        let found = perform(Operation::Look(path), || fs::metadata(path))?;
+        Ok(FileMeta::of(&found))
     })
     .await
 }
@@ -196,7 +209,10 @@ pub async fn space(path: &Path) -> io::Result<Space> {
 /// # Errors
 /// The kernel's, where it cannot tell.
 pub async fn exists(path: &Path) -> io::Result<bool> {
-    run(&NAMESPACE, "stat", path, |path| path.try_exists()).await
+    run(&NAMESPACE, "stat", path, |path| {
+        perform(Operation::Look(path), || path.try_exists())
+    })
+    .await
 }
 
 /// Length of an open file in bytes.
@@ -220,7 +236,7 @@ pub async fn truncate(file: &File, len: u64) -> io::Result<()> {
     let file = file.clone();
     let path = file.path().to_owned();
     run(&NAMESPACE, "truncate", &path, move |_| {
-        file.std().set_len(len)
+        perform(Operation::Truncate(&file, len), || file.std().set_len(len))
     })
     .await
 }
@@ -249,12 +265,10 @@ pub async fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
     run(&NAMESPACE, "allocate", &path, move |_| {
         let offset = sys::offset_of(offset).map_err(io::Error::from_raw_os_error)?;
         let len = sys::offset_of(len).map_err(io::Error::from_raw_os_error)?;
-        Ok(fallocate(
-            &file,
-            FallocateFlags::FALLOC_FL_KEEP_SIZE,
-            offset,
-            len,
-        )?)
+        let keep = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        perform(Operation::Allocate(&file), || {
+            Ok(fallocate(&file, keep, offset, len)?)
+        })
     })
     .await
 }
@@ -266,7 +280,7 @@ pub async fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
 pub async fn sync_all(file: &File) -> io::Result<()> {
     let file = file.clone();
     let path = file.path().to_owned();
-    run(&SYNCERS, "fsync", &path, move |_| file.std().sync_all()).await
+    run(&SYNCERS, "fsync", &path, move |_| sync_all_now(&file)).await
 }
 
 /// Makes a directory's entries durable, on a syncer thread.
@@ -277,8 +291,14 @@ pub async fn sync_dir(path: &Path) -> io::Result<()> {
     run(&SYNCERS, "fsync directory", path, sync_dir_now).await
 }
 
+fn sync_all_now(file: &File) -> io::Result<()> {
+    perform(Operation::Sync(file), || file.std().sync_all())
+}
+
 fn sync_dir_now(path: &Path) -> io::Result<()> {
-    fs::File::open(path)?.sync_all()
+    perform(Operation::SyncDir(path), || {
+        fs::File::open(path)?.sync_all()
+    })
 }
 
 /// The whole of a small file.
@@ -291,7 +311,7 @@ pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
         let limit = u64::try_from(bytes_max)
             .unwrap_or(u64::MAX)
             .saturating_add(1);
-        fs::File::open(path)?
+        perform(Operation::Look(path), || fs::File::open(path))?
             .take(limit)
             .read_to_end(&mut content)?;
         if content.len() > bytes_max {
@@ -310,11 +330,14 @@ pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
 pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()> {
     run(&SYNCERS, "replace", path, move |path| {
         let temporary = temporary_name(path)?;
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(&content)?;
-        file.sync_all()?;
+        let file = open_now(&temporary, OpenMode::CreateEmpty)?;
+        let write = WriteOp::new(file.clone(), vec![content], 0);
+        if write.len() > 0 {
+            run_op(Op::Write(write)).result?;
+        }
+        sync_all_now(&file)?;
         drop(file);
-        fs::rename(&temporary, path)?;
+        rename_now(&temporary, path)?;
         match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => sync_dir_now(parent),
             Some(_) | None => sync_dir_now(Path::new(".")),

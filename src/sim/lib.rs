@@ -1,0 +1,37 @@
+//! The real `storage` over a disk that tears, forgets, refuses and delays, checked against a list.
+//!
+//! **Owns** a simulated disk ([`disk::SimDisk`]) behind the seam of `thalweg_reactor::disk`, a plain
+//! model of what a log must hold ([`model::Model`]), and runs of many lives of a process over both
+//! ([`run`]). **Refuses to know** how `storage` does its work: it uses what the broker uses.
+//!
+//! # How it works
+//! A run draws everything from one seed: what is appended, flushed, rolled, deleted by retention, read;
+//! when the disk is full, slow, gives EIO or does only part of what it was asked; at which operation the
+//! process or the whole system stops. Operations happen one after the other on one thread, so a seed gives
+//! the same run each time. The bytes are in real files of a temporary directory; beside each file and
+//! directory the disk keeps what would outlive a loss of power, and after one it rewrites the files to
+//! that:
+//! - of what was written to a file and not fsynced, nothing, everything, the first changes with a torn
+//!   one at the end, or any sectors, with zeros where a length grew and its data did not arrive;
+//! - of names in a directory without an fsync, the first changes: file systems with a journal change
+//!   the names of one directory in order. Content and names have no order, nor have two directories;
+//! - when the process alone is killed, everything, and still not fsynced;
+//! - after a failed fsync, nothing that a later one could save (R1), and the power goes next.
+//!
+//! # What is checked
+//! After every start: what was reported as durable is there, byte for byte and in order; what else is
+//! there was appended; after a kill without a power loss everything written is there; batches follow each
+//! other without a gap and match their checksums; leader epochs are those of the batches; a snapshot of
+//! producers and what is behind it give what all batches give (ST-32); the log start is between the
+//! durable one and the last one. While it runs: reads are what was appended, a lack of room takes no log
+//! offline and ends when there is room, and events come in order.
+//!
+//! Start reading at [`run`], then `life.rs`, `disk/mod.rs`, `model.rs`.
+
+pub mod dice;
+pub mod disk;
+mod life;
+pub mod model;
+mod run;
+
+pub use run::{Failed, Tally, run};
