@@ -440,8 +440,7 @@ impl Work {
         fs::sync_all(file)
             .await
             .map_err(LogError::io("fsync", &path))?;
-        segment.size.set(position);
-        segment.synced.set(position);
+        segment.cut_to(position, self.end);
         tracing::warn!(
             path = %path.display(), position, end = %self.end, %reason,
             "cut a torn tail off after an unclean stop"

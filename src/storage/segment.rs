@@ -132,6 +132,14 @@ impl Segment {
         })
     }
 
+    /// Its batches end there, below what the file had: on the disk, too. A flush must not take what lay
+    /// behind for written.
+    pub(crate) fn cut_to(&self, bytes: u64, end: Offset) {
+        self.size.set(bytes);
+        self.synced.set(bytes);
+        self.progress.advance(bytes, end);
+    }
+
     /// Its batches are on the disk and its indexes are not.
     pub(crate) fn lacks_indexes(&self) -> bool {
         self.synced.get() >= self.size.get() && !self.indexes_saved.get()

@@ -34,7 +34,7 @@ pub(super) fn engine(system: &System) -> Finding {
             let text = "the kernel gives a lesser ring, which costs some CPU";
             Finding::new(name, Level::Note, reason, text)
         }
-        (EngineKind::Plain, reason) => {
+        (EngineKind::Plain | EngineKind::Simulated, reason) => {
             let text = "appends go through threads: more CPU per request, and longer tails";
             let found = reason.unwrap_or_default();
             let finding = Finding::new(name, Level::Warning, found, text);

@@ -131,8 +131,7 @@ impl Work {
             if let Some(reason) = ending.bad {
                 if reason == BadBatch::Zeros && ending.end == next.base {
                     // Zeros were written ahead of the batches, and a crash kept them from being trimmed.
-                    segment.size.set(ending.position);
-                    segment.synced.set(ending.position);
+                    segment.cut_to(ending.position, ending.end);
                     continue;
                 }
                 if reason.is_end() {

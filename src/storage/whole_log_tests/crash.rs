@@ -493,6 +493,27 @@ fn st_1_no_bytes_make_recovery_panic() {
 }
 
 #[test]
+fn what_is_appended_after_a_cut_is_flushed() {
+    on_both_engines(|dir| async move {
+        crashed(&dir, LogOptions::default(), 20).await;
+        let path = log_file(&dir, 0);
+        let torn = expected(10).len();
+        edit(&path, |bytes| bytes[torn + 70] ^= 1);
+        let opened = TestLog::open(&dir, LogOptions::default(), FROM_ZERO).await;
+        let (test, report) = opened.expect("opened");
+        assert!(report.cut.is_some());
+        test.log.flush().await.expect("flushed");
+        assert_eq!(test.log.unflushed_bytes(), 0);
+        // It lies where the cut bytes were.
+        let batch = test.append(3);
+        test.settle().await;
+        assert_eq!(test.log.unflushed_bytes(), batch.len() as u64);
+        test.log.flush().await.expect("flushed");
+        assert_eq!(test.log.unflushed_bytes(), 0);
+    });
+}
+
+#[test]
 fn rp_59_a_bad_batch_between_good_ones_is_damage_where_every_append_was_synced() {
     on_both_engines(|dir| async move {
         crashed(&dir, LogOptions::default(), 20).await;
