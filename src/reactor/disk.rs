@@ -55,6 +55,8 @@ pub enum Verdict {
     GoesUpTo(usize),
     /// It does not happen and fails with this errno.
     Fails(i32),
+    /// Of a flush: it counts as done without being made, since nothing outlives the run anyway.
+    Counts,
 }
 
 /// A simulated disk. It is asked and told on the thread of its runtime only.
@@ -98,12 +100,33 @@ pub(crate) fn perform<T>(
     let Some(disk) = current() else {
         return call();
     };
-    if let Verdict::Fails(errno) = disk.before(&operation) {
-        return Err(io::Error::from_raw_os_error(errno));
+    match disk.before(&operation) {
+        Verdict::Fails(errno) => return Err(io::Error::from_raw_os_error(errno)),
+        Verdict::Goes | Verdict::GoesUpTo(_) | Verdict::Counts => {}
     }
     let done = call()?;
     disk.after(&operation, 0);
     Ok(done)
+}
+
+/// Makes a flush.
+///
+/// # Errors
+/// As [`perform`].
+pub(crate) fn flush(
+    operation: Operation<'_>,
+    call: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(disk) = current() else {
+        return call();
+    };
+    match disk.before(&operation) {
+        Verdict::Fails(errno) => return Err(io::Error::from_raw_os_error(errno)),
+        Verdict::Goes | Verdict::GoesUpTo(_) => call()?,
+        Verdict::Counts => {}
+    }
+    disk.after(&operation, 0);
+    Ok(())
 }
 
 /// Makes a write of `slices`, or of the first part of them.
@@ -121,7 +144,7 @@ pub(crate) fn write(
     };
     let part = match disk.before(&Operation::Write(file, offset, slices)) {
         Verdict::Fails(errno) => return Err(errno),
-        Verdict::Goes => slices.to_vec(),
+        Verdict::Goes | Verdict::Counts => slices.to_vec(),
         Verdict::GoesUpTo(bytes) => first_bytes(slices, bytes),
     };
     let done = call(&part)?;
@@ -146,7 +169,7 @@ pub(crate) fn read(
     let operation = Operation::Read(file, offset);
     let len = match disk.before(&operation) {
         Verdict::Fails(errno) => return Err(errno),
-        Verdict::Goes => len,
+        Verdict::Goes | Verdict::Counts => len,
         Verdict::GoesUpTo(bytes) => len.min(bytes.max(1)),
     };
     let done = call(len)?;

@@ -276,6 +276,7 @@ impl Inner {
                 self.go_offline(&error.to_string());
                 return;
             }
+            segment.on_cut_off();
         }
         self.fail(&error);
     }

@@ -131,7 +131,7 @@ impl Log {
             drop(in_flight);
             let path = segment.path();
             let covered = self.or_offline("fdatasync", &path, synced)?;
-            let before = segment.synced.replace(covered.bytes);
+            let before = segment.on_synced(covered);
             end = end.max(covered.end);
             let state = self.inner.state.borrow();
             let counters = &mut state.options.metrics.borrow_mut().counters;
@@ -185,8 +185,8 @@ impl Log {
             Reach::ClosedSegments => s.base < active,
         };
         let unsynced = |s: &Rc<Segment>| {
-            let warm = (s.synced.get() < s.size.get())
-                .then(|| s.warm_now().expect("a segment with unsynced bytes is warm"))?;
+            let warm = (!s.is_synced())
+                .then(|| s.warm_now().expect("a segment that is not synced is warm"))?;
             Some((Rc::clone(s), warm.file))
         };
         Plan {

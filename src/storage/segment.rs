@@ -37,6 +37,8 @@ pub(crate) struct Progress {
     bytes: AtomicU64,
     /// Offset after the last batch that is in `bytes`.
     end: AtomicI64,
+    /// How often what a failed write had left was cut off the file.
+    cuts: AtomicU64,
 }
 
 /// What [`Progress`] said at one moment.
@@ -44,6 +46,7 @@ pub(crate) struct Progress {
 pub(crate) struct Covered {
     pub(crate) bytes: u64,
     pub(crate) end: Offset,
+    cuts: u64,
 }
 
 impl Progress {
@@ -51,6 +54,7 @@ impl Progress {
         Arc::new(Progress {
             bytes: AtomicU64::new(bytes),
             end: AtomicI64::new(base.0),
+            cuts: AtomicU64::new(0),
         })
     }
 
@@ -66,6 +70,7 @@ impl Progress {
         Covered {
             bytes: self.bytes.load(Ordering::Acquire),
             end,
+            cuts: self.cuts.load(Ordering::Acquire),
         }
     }
 }
@@ -80,6 +85,8 @@ pub(crate) struct Segment {
     pub(crate) size: Cell<u64>,
     /// Bytes known to be on the disk.
     pub(crate) synced: Cell<u64>,
+    /// Cuts known to be on the disk.
+    synced_cuts: Cell<u64>,
     pub(crate) progress: Arc<Progress>,
     /// Both index files are on the disk and say all there is to say.
     pub(crate) indexes_saved: Cell<bool>,
@@ -121,6 +128,7 @@ impl Segment {
             created: TimestampMs(time::unix_ms()),
             size: Cell::new(size),
             synced: Cell::new(size),
+            synced_cuts: Cell::new(0),
             progress: Progress::starting(size, base),
             indexes_saved: Cell::new(true),
             first_timestamp: Cell::new(None),
@@ -142,7 +150,24 @@ impl Segment {
 
     /// Its batches are on the disk and its indexes are not.
     pub(crate) fn lacks_indexes(&self) -> bool {
-        self.synced.get() >= self.size.get() && !self.indexes_saved.get()
+        self.is_synced() && !self.indexes_saved.get()
+    }
+
+    /// The file on the disk has all its batches and nothing else.
+    pub(crate) fn is_synced(&self) -> bool {
+        let cuts = self.progress.cuts.load(Ordering::Relaxed);
+        self.synced.get() >= self.size.get() && self.synced_cuts.get() == cuts
+    }
+
+    /// Takes note of an fdatasync; gives the bytes known to be on the disk before.
+    pub(crate) fn on_synced(&self, covered: Covered) -> u64 {
+        self.synced_cuts.set(covered.cuts);
+        self.synced.replace(covered.bytes)
+    }
+
+    /// What a failed write had left was cut off the file, and may be on the disk still.
+    pub(crate) fn on_cut_off(&self) {
+        self.progress.cuts.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -168,7 +193,7 @@ impl Segment {
     /// Lets go of the file handle and the indexes, if nothing of them is needed for the disk.
     /// Returns whether the segment is cold now.
     pub(crate) fn cool(&self) -> bool {
-        if self.synced.get() < self.size.get() || !self.indexes_saved.get() {
+        if !self.is_synced() || !self.indexes_saved.get() {
             return false;
         }
         *self.warm.borrow_mut() = None;

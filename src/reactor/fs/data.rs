@@ -101,7 +101,7 @@ pub(super) fn flush_of<T>(
 ) -> impl FnOnce() -> io::Result<T> {
     move || {
         let covered = covered();
-        let synced = disk::perform(Operation::Sync(&file), || file.std().sync_data());
+        let synced = disk::flush(Operation::Sync(&file), || file.std().sync_data());
         synced.map_err(|error| FsError::wrap("fdatasync", file.path(), None, error))?;
         Ok(covered)
     }

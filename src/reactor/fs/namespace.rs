@@ -11,7 +11,7 @@ use bytes::Bytes;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::file::{File, FsError, OpenMode};
-use crate::disk::{Operation, perform};
+use crate::disk::{Operation, flush, perform};
 use crate::engine::{Op, WriteOp, run_op};
 use crate::sys;
 use crate::workers::{NAMESPACE, Pool, REAPER, SYNCERS};
@@ -292,11 +292,11 @@ pub async fn sync_dir(path: &Path) -> io::Result<()> {
 }
 
 fn sync_all_now(file: &File) -> io::Result<()> {
-    perform(Operation::Sync(file), || file.std().sync_all())
+    flush(Operation::Sync(file), || file.std().sync_all())
 }
 
 fn sync_dir_now(path: &Path) -> io::Result<()> {
-    perform(Operation::SyncDir(path), || {
+    flush(Operation::SyncDir(path), || {
         fs::File::open(path)?.sync_all()
     })
 }

@@ -50,7 +50,19 @@ impl Faults {
                 _ => Verdict::GoesUpTo(1 + dice.below_len(len.min(1_000))),
             };
         }
-        Verdict::Goes
+        match operation {
+            Operation::Sync(_) | Operation::SyncDir(_) => Verdict::Counts,
+            Operation::Open(..)
+            | Operation::Look(_)
+            | Operation::Read(..)
+            | Operation::Write(..)
+            | Operation::Truncate(..)
+            | Operation::Allocate(_)
+            | Operation::CreateDir(_)
+            | Operation::Rename(..)
+            | Operation::Unlink(_)
+            | Operation::RemoveDirAll(_) => Verdict::Goes,
+        }
     }
 
     /// Turns that pass.

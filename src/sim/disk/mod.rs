@@ -181,7 +181,7 @@ impl State {
                 self.on_io_error(operation);
             }
             Verdict::Fails(libc::ENOSPC) => self.happened.no_room += 1,
-            Verdict::Fails(_) | Verdict::Goes | Verdict::GoesUpTo(_) => {}
+            Verdict::Fails(_) | Verdict::Goes | Verdict::GoesUpTo(_) | Verdict::Counts => {}
         }
         if let Operation::Look(_) | Operation::Read(..) = operation {
             return verdict;

@@ -16,7 +16,12 @@ const SECONDS_LONG: u64 = 300;
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Seeds that have shown a defect.
-const REGRESSIONS: [u64; 0] = [];
+const REGRESSIONS: [u64; 2] = [
+    // Appends where a torn tail had been cut were reported as durable without an fdatasync.
+    1_796_000_595_229_497,
+    // What a full disk had left of a write was cut off, and the cut was never synced.
+    1_796_001_062_862_256,
+];
 
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
