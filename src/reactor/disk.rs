@@ -67,6 +67,8 @@ pub trait Disk {
     fn after(&self, operation: &Operation<'_>, bytes: usize);
     /// How many turns of the scheduler pass before the next operation begins, or its result is seen.
     fn delay(&self) -> u32;
+    /// What [`crate::fs::cache_lifetime`] gives.
+    fn lifetime(&self) -> String;
 }
 
 fn current() -> Option<Rc<dyn Disk>> {
@@ -79,6 +81,11 @@ fn current() -> Option<Rc<dyn Disk>> {
 /// True on the thread of a simulated runtime.
 pub(crate) fn is_simulated() -> bool {
     current().is_some()
+}
+
+/// The lifetime of a simulated page cache.
+pub(crate) fn lifetime() -> Option<String> {
+    Some(current()?.lifetime())
 }
 
 /// Lets the time pass that the disk takes.

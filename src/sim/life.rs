@@ -98,6 +98,7 @@ struct Checkpoints {
     dir: LogDir,
     recovery_points: PartitionOffsets,
     log_starts: PartitionOffsets,
+    marks: PartitionOffsets,
 }
 
 impl Life<'_> {
@@ -121,6 +122,7 @@ impl Life<'_> {
         let mut checkpoints = Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
             log_starts: dir.loaded(Checkpoint::LogStart).clone(),
+            marks: PartitionOffsets::new(),
             dir,
         };
         let mut open = Vec::new();
@@ -198,7 +200,8 @@ impl Life<'_> {
                 let written = checkpoints.dir.write_checkpoint(checkpoint, points).await;
                 self.may_lack_room(written)?;
             }
-            80..90 => self.check_read(one).await?,
+            80..86 => self.check_read(one).await?,
+            86..90 => self.mark(one, checkpoints).await?,
             90..94 => self.set_full(true),
             94.. => self.set_full(false),
         }
@@ -218,11 +221,9 @@ impl Life<'_> {
         let (sink, way) = sink(partition);
         let name = partition.name.clone();
         if !there {
-            let model = partition.model.borrow();
-            if partition.is_made || model.durable > 0 {
+            if partition.is_made || partition.model.borrow().durable > 0 {
                 return Err(End::Broken(format!("{name}: its directory is gone")));
             }
-            drop(model);
             *partition.model.borrow_mut() = Model::default();
             let made = Log::create(&self.root, name, partition.topic_id, options, sink).await;
             let log = self.ok(made)?;
@@ -301,6 +302,24 @@ impl Life<'_> {
             .remove_segments(due.start, kept, FILE_DELETE_DELAY)
             .await;
         self.ok(removed)?;
+        Ok(())
+    }
+
+    /// Lets a start after a kill check only what comes now.
+    async fn mark(&mut self, one: &Open<'_>, checkpoints: &mut Checkpoints) -> Step<()> {
+        let (at, snapshot) = {
+            let model = one.partition.model.borrow();
+            (Offset(model.written), model.producers.to_snapshot())
+        };
+        let marked = one.log.set_mark(at, snapshot).await;
+        if self.may_lack_room(marked)?.is_none() {
+            return Ok(());
+        }
+        if let Some(mark) = one.log.mark() {
+            checkpoints.marks.insert(one.partition.name.clone(), mark);
+        }
+        let written = checkpoints.dir.write_marks(&checkpoints.marks).await;
+        self.may_lack_room(written)?;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::file::{File, FsError, OpenMode};
-use crate::disk::{Operation, flush, perform};
+use crate::disk::{self, Operation, flush, perform};
 use crate::engine::{Op, WriteOp, run_op};
 use crate::sys;
 use crate::workers::{NAMESPACE, Pool, REAPER, SYNCERS};
@@ -329,12 +329,7 @@ pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
 /// The kernel's; the old content is then still in place unless it was the last sync that failed.
 pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()> {
     run(&SYNCERS, "replace", path, move |path| {
-        let temporary = temporary_name(path)?;
-        let file = open_now(&temporary, OpenMode::CreateEmpty)?;
-        let write = WriteOp::new(file.clone(), vec![content], 0);
-        if write.len() > 0 {
-            run_op(Op::Write(write)).result?;
-        }
+        let (temporary, file) = write_beside(path, content)?;
         sync_all_now(&file)?;
         drop(file);
         rename_now(&temporary, path)?;
@@ -353,11 +348,22 @@ pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()
 /// The kernel's.
 pub async fn replace_file(path: &Path, content: Bytes) -> io::Result<()> {
     run(&NAMESPACE, "replace", path, move |path| {
-        let temporary = temporary_name(path)?;
-        fs::write(&temporary, &content)?;
-        fs::rename(&temporary, path)
+        let (temporary, file) = write_beside(path, content)?;
+        drop(file);
+        rename_now(&temporary, path)
     })
     .await
+}
+
+/// A new file beside the one at `path`, with this content.
+fn write_beside(path: &Path, content: Bytes) -> io::Result<(PathBuf, File)> {
+    let temporary = temporary_name(path)?;
+    let file = open_now(&temporary, OpenMode::CreateEmpty)?;
+    let write = WriteOp::new(file.clone(), vec![content], 0);
+    if write.len() > 0 {
+        run_op(Op::Write(write)).result?;
+    }
+    Ok((temporary, file))
 }
 
 /// A text that is the same for as long as what was written to the file system of `directory` can be read
@@ -368,6 +374,9 @@ pub async fn replace_file(path: &Path, content: Bytes) -> io::Result<()> {
 /// The kernel's.
 pub async fn cache_lifetime(directory: &Path) -> io::Result<Option<String>> {
     run(&NAMESPACE, "stat", directory, |path| {
+        if let Some(lifetime) = disk::lifetime() {
+            return Ok(Some(lifetime));
+        }
         let opened = fs::File::open(path)?;
         let mount = sys::unique_mount_id(opened.as_raw_fd());
         let Some(mount) = mount.map_err(io::Error::from_raw_os_error)? else {

@@ -40,6 +40,8 @@ struct State {
     /// Of open files: by the inode of the real one.
     by_inode: HashMap<u64, NodeId>,
     next_node: u64,
+    /// Of the system.
+    starts: u64,
     faults: Faults,
     happened: Happened,
     crash_at: Option<u64>,
@@ -74,6 +76,7 @@ impl SimDisk {
                 root_node,
                 by_inode: HashMap::new(),
                 next_node: 1,
+                starts: 1,
                 faults: Faults::default(),
                 happened: Happened::default(),
                 crash_at: None,
@@ -132,6 +135,7 @@ impl SimDisk {
         let mut state = self.state.borrow_mut();
         state.check_real(state.root_node, &state.root);
         state.note("power loss".to_owned());
+        state.starts += 1;
         let mut old = std::mem::take(&mut state.nodes);
         state.by_inode.clear();
         let (root, root_node) = (state.root.clone(), state.root_node);
@@ -151,6 +155,10 @@ impl Disk for SimDisk {
     fn delay(&self) -> u32 {
         let faults = self.state.borrow().faults;
         faults.delay(&mut self.delays.borrow_mut())
+    }
+
+    fn lifetime(&self) -> String {
+        format!("{} starts", self.state.borrow().starts)
     }
 }
 
