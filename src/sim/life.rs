@@ -548,8 +548,11 @@ async fn producers_of(log: &Log, report: &RecoveryReport) -> Result<Producers, S
         }
     }
     let (mut producers, from) = found.unwrap_or_default();
-    let walked = log.walk_headers(from, |header| producers.replay(header, now));
-    walked.await.map_err(text)?;
+    log.walk_headers(from, |header, _marker| {
+        let _ended = producers.replay(header, now);
+    })
+    .await
+    .map_err(text)?;
     Ok(producers)
 }
 

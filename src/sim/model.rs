@@ -104,7 +104,7 @@ impl Model {
         let new = self.chain.iter();
         let new = new.filter(|batch| batch.base >= before && batch.end <= end);
         for batch in new {
-            self.producers.replay(&batch.header(), NOW);
+            let _ended = self.producers.replay(&batch.header(), NOW);
         }
         if end <= before || self.chain.iter().all(|batch| batch.end != end) {
             self.broken
@@ -254,7 +254,7 @@ fn check_epochs(log: &[Appended], found: &Found) -> Result<(), String> {
 fn check_producers(log: &[Appended], found: &Found) -> Result<(), String> {
     let mut replayed = Producers::default();
     for batch in log {
-        replayed.replay(&batch.header(), NOW);
+        let _ended = replayed.replay(&batch.header(), NOW);
     }
     let (replayed, known) = (replayed.last_written(), found.producers.last_written());
     for (id, last) in &replayed {
