@@ -1,7 +1,7 @@
 //! `thalweg config`: settings of topics and brokers.
 
 use serde::Serialize;
-use thalweg_client::{Change, ConfigChange, ConfigOwner, Setting, config_source_name};
+use thalweg_client::{Change, Cluster, ConfigChange, ConfigOwner, Setting, config_source_name};
 
 use crate::args::{
     ConfigAlterArgs, ConfigCommand, ConfigDescribeArgs, ConfigOwnerArgs, ConfigOwnerKind,
@@ -151,6 +151,7 @@ fn alter(args: &ConfigAlterArgs) -> Result<(), Failure> {
         false => Change::Make,
     };
     let mut cluster = connect(&args.broker)?;
+    check_set(&mut cluster, &owner, &args.delete)?;
     cluster.alter_configs(&owner, &changes, change)?;
     let changed = change == Change::Make;
     if args.json {
@@ -161,4 +162,36 @@ fn alter(args: &ConfigAlterArgs) -> Result<(), Failure> {
         false => "would be changed",
     };
     Ok(output::line(text)?)
+}
+
+/// Refuses to delete what is not set, as Kafka's own tool does: brokers take it without a word, and a slip
+/// in a name would look like success.
+pub(crate) fn check_set(
+    cluster: &mut Cluster,
+    owner: &ConfigOwner,
+    deleted: &[String],
+) -> Result<(), Failure> {
+    if deleted.is_empty() {
+        return Ok(());
+    }
+    let settings = cluster.describe_configs(owner)?;
+    let is_set = |key: &String| {
+        let own = |setting: &Setting| {
+            let mut synonyms = setting.synonyms.iter();
+            setting.source == owner.own_source()
+                || synonyms.any(|(_, _, source)| *source == owner.own_source())
+        };
+        settings
+            .iter()
+            .any(|setting| setting.name == *key && own(setting))
+    };
+    match deleted.iter().find(|key| !is_set(key)) {
+        None => Ok(()),
+        Some(key) => {
+            let text = format!(
+                "{key} is not set for {owner}, so it can not be deleted; nothing was changed"
+            );
+            Err(Failure::new(Exit::Failed, text))
+        }
+    }
 }

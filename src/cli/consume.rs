@@ -29,7 +29,10 @@ pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     };
     let mut source = match &args.group {
         Some(group) => Source::member(cluster, group, args, options)?,
-        None => Source::assigned(cluster, args, &partitions, options)?,
+        None => {
+            let positions = positions(&mut cluster, args, &partitions)?;
+            Source::assigned(cluster, &args.topic, &positions, options)?
+        }
     };
     let mut printer = Printer {
         out: io::BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock()),
@@ -72,6 +75,41 @@ fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i3
     })
 }
 
+/// Where to begin in each partition. A command that ends at the end asks for nothing beyond it, so that the
+/// broker has no occasion to say that an offset is not there.
+fn positions(
+    cluster: &mut Cluster,
+    args: &ConsumeArgs,
+    partitions: &[i32],
+) -> Result<BTreeMap<i32, Position>, Failure> {
+    let mut positions: BTreeMap<i32, Position> =
+        partitions.iter().map(|p| (*p, args.offset)).collect();
+    let Position::Offset(wanted) = args.offset else {
+        return Ok(positions);
+    };
+    if !args.exit_at_end {
+        return Ok(positions);
+    }
+    for (partition, end) in cluster.offsets(&args.topic, partitions, OffsetSpec::Latest)? {
+        let end = end.offset.unwrap_or(0);
+        match on_out_of_range(args) {
+            _in_range if wanted <= end => {}
+            OnOutOfRange::Reset(position) => {
+                positions.insert(partition, position);
+            }
+            OnOutOfRange::Fail => {
+                let text = format!(
+                    "offset {wanted} is beyond the end of {}-{partition}, which is {end}; --offset-reset \
+                     says where to go on instead",
+                    args.topic
+                );
+                return Err(Failure::new(Exit::Failed, text));
+            }
+        }
+    }
+    Ok(positions)
+}
+
 /// Why printing stopped inside an answer.
 enum Stop {
     Enough,
@@ -104,7 +142,7 @@ impl Printer {
         while self.left > 0 && !self.is_at_end() && !source.is_interrupted() {
             let answers = source.poll()?;
             self.look_at_ends(source, topic)?;
-            let mut done = Vec::new();
+            let (mut done, mut failed) = (Vec::new(), Ok(()));
             for fetched in answers {
                 if self.exit_at_end && !self.ends.contains_key(&fetched.partition) {
                     continue; // read to its end before
@@ -114,7 +152,10 @@ impl Printer {
                 match outcome {
                     Ok(()) => {}
                     Err(Stop::Enough) => break,
-                    Err(Stop::Failed(failure)) => return Err(failure),
+                    Err(Stop::Failed(failure)) => {
+                        failed = Err(failure);
+                        break;
+                    }
                 }
             }
             // Only what is out is dealt with.
@@ -122,6 +163,7 @@ impl Printer {
             for (partition, next) in done {
                 source.consumed(topic, partition, next);
             }
+            failed?;
             self.drop_ended(source, topic);
         }
         Ok(self.out.flush()?)

@@ -26,6 +26,7 @@ pub(crate) use directory::draw_id;
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     let loggers =
         logging::start(&args).map_err(|error| Failure::new(Exit::Usage, format!("{error:#}")))?;
+    layout::check_cores(&args)?;
     let loaded = settings::load(&args.settings, args.listen.as_deref())?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

@@ -11,6 +11,7 @@ use crate::args::{
     TopicAlterArgs, TopicCommand, TopicCreateArgs, TopicDeleteArgs, TopicDescribeArgs,
     TopicListArgs,
 };
+use crate::config::check_set;
 use crate::ends::{known_offsets, told};
 use crate::exit::{Exit, Failure, connect};
 use crate::output::{self, Align, or_dash};
@@ -281,6 +282,7 @@ fn alter(args: &TopicAlterArgs) -> Result<(), Failure> {
     let mut cluster = connect(&args.broker)?;
     if !changes.is_empty() {
         let owner = ConfigOwner::Topic(args.name.clone());
+        check_set(&mut cluster, &owner, &args.deleted_configs)?;
         cluster.alter_configs(&owner, &changes, Change::Make)?;
     }
     if let Some(count) = args.partitions {

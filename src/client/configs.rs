@@ -46,6 +46,20 @@ impl ConfigOwner {
     }
 }
 
+impl ConfigOwner {
+    /// Kafka's number of a value that was set for this owner itself.
+    #[must_use]
+    pub fn own_source(&self) -> i8 {
+        match self {
+            ConfigOwner::Topic(_) => 1,
+            ConfigOwner::Broker(_) => 2,
+            ConfigOwner::AllBrokers => 3,
+            ConfigOwner::BrokerLogger(_) => 6,
+            ConfigOwner::Group(_) => 8,
+        }
+    }
+}
+
 /// Where a value comes from, by Kafka's numbers (`config_source`).
 #[must_use]
 pub fn config_source_name(source: i8) -> &'static str {

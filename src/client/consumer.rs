@@ -451,21 +451,30 @@ impl Consumer {
     }
 }
 
-/// Checks the CRC of each whole batch. Returns their bytes in sum and the offset after the last.
+/// Checks the CRC of each whole batch. Returns their bytes in sum and the offset after the last. What
+/// stands before a damaged one is good: the next fetch begins with the damaged one, and fails.
 fn check_batches(topic: &str, partition: i32, from: i64, bytes: &[u8]) -> Result<(usize, i64)> {
-    let mut next = from;
+    let (mut good, mut next) = (0, from);
     let mut iter = batches(bytes);
-    for batch in iter.by_ref() {
-        let batch = batch.map_err(|e| ClientError::corrupt(topic, partition, next, &e))?;
-        if !batch.crc_matches() {
-            return Err(ClientError::Corrupt {
+    while let Some(batch) = iter.next() {
+        let damage = match batch {
+            Ok(batch) if batch.crc_matches() => {
+                next = next.max(batch.header.last_offset().0 + 1);
+                good = iter.position();
+                continue;
+            }
+            Ok(batch) => ClientError::Corrupt {
                 topic: topic.to_owned(),
                 partition,
                 offset: batch.header.base_offset.0,
                 detail: "its checksum does not match".to_owned(),
-            });
-        }
-        next = next.max(batch.header.last_offset().0 + 1);
+            },
+            Err(error) => ClientError::corrupt(topic, partition, next, &error),
+        };
+        return match next > from {
+            true => Ok((good, next)),
+            false => Err(damage),
+        };
     }
     Ok((iter.position(), next))
 }

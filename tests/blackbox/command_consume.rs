@@ -72,6 +72,14 @@ fn an_offset_that_is_not_there() {
     assert_eq!(against(&broker, &reset, 0), "a\nb\n");
     let none = [&beyond[..], &["--offset-reset", "none"]].concat();
     refused(&broker, &none, 1);
+    // Whether it is to end at the end makes no difference to that.
+    let ending = ["consume", "t", "--offset", "99", "--exit-at-end"];
+    let (_, said) = refused(&broker, &ending, 1);
+    assert!(said.contains("beyond the end of t-0, which is 2"), "{said}");
+    let reset = [&ending[..], &["--offset-reset", "earliest"]].concat();
+    assert_eq!(against(&broker, &reset, 0), "a\nb\n");
+    let at_end = ["consume", "t", "--offset", "2", "--exit-at-end"];
+    assert_eq!(against(&broker, &at_end, 0), "");
 }
 
 #[test]
@@ -217,4 +225,18 @@ fn bi_14_a_batch_that_expands_too_far_is_not_called_damaged() {
     assert!(said.contains("not damaged"), "{said}");
     let behind = ["consume", "t", "--exit-at-end", "--offset", "1"];
     assert_eq!(against(&broker, &behind, 0), "behind\n");
+}
+
+#[test]
+fn rows_before_a_damaged_batch_are_printed() {
+    let broker = with_topic("t", "1");
+    produce(&broker, "t", &["a"]);
+    produce(&broker, "t", &["b"]);
+    let file = broker.partition("t", 0).join("00000000000000000000.log");
+    let mut bytes = std::fs::read(&file).expect("a segment");
+    *bytes.last_mut().expect("records") ^= 1;
+    std::fs::write(&file, bytes).expect("the segment");
+    let (told, said) = refused(&broker, &["consume", "t", "--exit-at-end"], 1);
+    assert_eq!(told, "a\n");
+    assert!(said.contains("damaged batch in t-0 at offset 1"), "{said}");
 }

@@ -17,6 +17,12 @@ fn it_says_its_version_and_refuses_nonsense() {
     assert_eq!(thalweg(&["no-such-command"]).status.code(), Some(2));
     assert_eq!(thalweg(&["serve", "--shards", "0"]).status.code(), Some(2));
     assert_eq!(thalweg(&["serve", "--cores", "x"]).status.code(), Some(2));
+    let far = thalweg(&["serve", "--cores", "4095"]);
+    let said = String::from_utf8_lossy(&far.stderr);
+    assert!(
+        far.status.code() == Some(2) && said.contains("core 4095"),
+        "{said}"
+    );
     assert_eq!(
         thalweg(&["serve", "--set", "nothing"]).status.code(),
         Some(2)
@@ -135,6 +141,17 @@ fn owners_and_lists_of_settings_by_command_line() {
         "cleanup.policy",
     ];
     against(&broker, &clear, 0);
+    // What is not set any more, or never was, can not be deleted again.
+    let (_, said) = refused(&broker, &clear, 1);
+    assert!(
+        said.contains("cleanup.policy is not set for topic t"),
+        "{said}"
+    );
+    against(
+        &broker,
+        &["topic", "alter", "t", "--delete-config", "nope"],
+        1,
+    );
     let json = against(
         &broker,
         &["config", "describe", "topic", "t", "--all", "--json"],

@@ -1,7 +1,9 @@
 //! Where records come from: partitions that the command chose, or those that a group gave it.
 
+use std::collections::BTreeMap;
+
 use thalweg_client::{
-    Assignor, Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions,
+    Assignor, Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions, Position,
 };
 
 use crate::args::{AssignorChoice, ConsumeArgs};
@@ -31,15 +33,15 @@ pub(super) enum Source {
 impl Source {
     pub(super) fn assigned(
         cluster: Cluster,
-        args: &ConsumeArgs,
-        partitions: &[i32],
+        topic: &str,
+        positions: &BTreeMap<i32, Position>,
         options: ConsumerOptions,
     ) -> Result<Source, Failure> {
         let mut consumer = Box::new(Consumer::new(cluster, options));
-        for partition in partitions {
-            consumer.assign(&args.topic, *partition, args.offset)?;
+        for (partition, position) in positions {
+            consumer.assign(topic, *partition, *position)?;
         }
-        let partitions = partitions.to_vec();
+        let partitions = positions.keys().copied().collect();
         Ok(Source::Assigned {
             consumer,
             partitions,

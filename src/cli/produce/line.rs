@@ -1,6 +1,7 @@
 //! What one line of input says.
 
 use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
 use thalweg_client::Outgoing;
 use thalweg_protocol::records::RecordHeader;
 use thalweg_types::TimestampMs;
@@ -46,6 +47,23 @@ struct JsonHeader {
     name: String,
     value: Option<String>,
     value_base64: Option<String>,
+}
+
+/// What is wrong with a line, without the parser's own words for places: a record is one line.
+fn no_record(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        Category::Data => {
+            let text = error.to_string();
+            let end = text.rfind(" at line ").unwrap_or(text.len());
+            return format!(
+                "not a record as `consume --json` prints it: {}",
+                &text[..end]
+            );
+        }
+        Category::Eof => "it ends too early",
+        Category::Io | Category::Syntax => "something else stands there",
+    };
+    format!("no JSON object: {what} (character {})", error.column())
 }
 
 /// Tells `null` from nothing.
@@ -100,7 +118,7 @@ impl<'a> LineForm<'a> {
                 }))
             }
             LineForm::Json { keeps_partition } => {
-                let record: JsonLine = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+                let record: JsonLine = serde_json::from_slice(line).map_err(|e| no_record(&e))?;
                 let key = bytes_of("key", record.key, record.key_base64)?;
                 let value = match (record.value, record.value_base64) {
                     (None, None) => {
@@ -220,7 +238,18 @@ mod tests {
             r#"{"value_base64":"?"}"#,
             r#"{"value":1}"#,
         ] {
-            assert!(parts(&form, bad).is_err(), "{bad}");
+            let told = parts(&form, bad).unwrap_err();
+            assert!(!told.contains("at line"), "{bad}: {told}");
         }
+        let told = |line| parts(&form, line).unwrap_err();
+        assert_eq!(
+            told("plain"),
+            "no JSON object: something else stands there (character 1)"
+        );
+        assert_eq!(
+            told("{\"value\""),
+            "no JSON object: it ends too early (character 8)"
+        );
+        assert!(told("{\"vaule\":\"v\"}").contains("unknown field `vaule`"));
     }
 }

@@ -3,6 +3,7 @@
 use thalweg_reactor::cores;
 
 use crate::args::ServeArgs;
+use crate::exit::{Exit, Failure};
 
 /// One entry per shard: the core it is pinned to, if any.
 pub(super) struct Layout {
@@ -10,6 +11,23 @@ pub(super) struct Layout {
     pub pins: Vec<Option<usize>>,
     /// Cores that no shard is pinned to, for ring workers and background threads.
     pub spare: Vec<usize>,
+}
+
+/// Refuses cores that the process may not use: a shard could not be pinned there.
+pub(super) fn check_cores(args: &ServeArgs) -> Result<(), Failure> {
+    let asked = args.cores.as_ref().map_or(&[][..], |list| &list.0);
+    missing_core(asked, &cores::allowed())
+        .map_or(Ok(()), |text| Err(Failure::new(Exit::Usage, text)))
+}
+
+fn missing_core(asked: &[usize], allowed: &[usize]) -> Option<String> {
+    let missing = asked.iter().find(|core| !allowed.contains(core))?;
+    let names: Vec<String> = allowed.iter().map(usize::to_string).collect();
+    Some(format!(
+        "--cores names core {missing}, but this process may use {} of them: {}",
+        allowed.len(),
+        names.join(",")
+    ))
 }
 
 impl Layout {
@@ -44,7 +62,16 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::Layout;
+    use super::{Layout, missing_core};
+
+    #[test]
+    fn a_core_that_is_not_there_is_named_with_those_that_are() {
+        assert_eq!(missing_core(&[], &[0, 1]), None);
+        assert_eq!(missing_core(&[1, 0], &[0, 1]), None);
+        let told = missing_core(&[0, 99], &[0, 1]).unwrap();
+        let wanted = "--cores names core 99, but this process may use 2 of them: 0,1";
+        assert_eq!(told, wanted);
+    }
 
     #[test]
     fn shards_are_pinned_in_order_and_the_rest_is_spare() {
