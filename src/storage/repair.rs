@@ -129,10 +129,11 @@ pub async fn examine(
         let Some(repair) = repair_of(&path, error).await? else {
             break;
         };
-        let is_cut = matches!(repair, Repair::Cut { .. });
+        // After these there is nothing left to look at.
+        let is_last = matches!(repair, Repair::Cut { .. } | Repair::BeginAnew { .. });
         think_done(&repair, &mut opening);
         findings.push(Finding { damage, repair });
-        if is_cut {
+        if is_last {
             break;
         }
     }

@@ -10,6 +10,7 @@ mod inspection;
 mod lost;
 mod marks;
 mod model;
+mod repairing;
 mod retention;
 mod room;
 mod snapshots;
