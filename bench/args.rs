@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use thalweg_client::{Cluster, MissingTopic};
 
+use crate::compact::{self, CompactOptions};
 use crate::compare::{self, CompareOptions};
 use crate::floor::{self, EngineChoice, FloorOptions};
 use crate::idle::{self, IdleOptions};
@@ -50,6 +51,8 @@ enum Command {
     CompareFloor(CompareOptions),
     /// Append latency of the reactor beside busy senders, ring against plain engine
     Reactor(ReactorOptions),
+    /// Compaction of one log of keyed records, without a broker
+    Compact(CompactOptions),
 }
 
 /// Flags of single runs.
@@ -199,6 +202,7 @@ pub fn main() -> ExitCode {
         Command::FloorServe(options) => floor::serve(options),
         Command::CompareFloor(options) => compare::run(options),
         Command::Reactor(options) => reactor::run(&options),
+        Command::Compact(options) => compact::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,8 @@
 mod args;
 pub mod backlog;
 mod catalogue;
-pub mod compare;
+pub mod compact;
+mod compare;
 pub mod cpu;
 pub mod end_to_end;
 pub mod environment;
