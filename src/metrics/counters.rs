@@ -111,6 +111,7 @@ counters! {
     Counter segments_deleted = "thalweg_segments_deleted_total", "Segments deleted for age, size or because the log begins behind them.";
     Counter segments_deleted_bytes = "thalweg_segments_deleted_bytes_total", "Bytes of batches in deleted segments.";
     Counter ack_flushes = "thalweg_log_ack_flushes_total", "Rounds of flushes that acknowledgements waited for (flush.messages=1).";
+    Counter zeroed_bytes = "thalweg_log_zeroed_bytes_total", "Zeros written ahead of logs whose acknowledgements wait for the disk, in bytes.";
     Counter flushed_bytes = "thalweg_log_flushed_bytes_total", "Bytes of logs made durable by fdatasync.";
     Gauge unflushed_bytes = "thalweg_log_unflushed_bytes", "Bytes of logs that are written and not known to be on the disk.";
     Counter compactions = "thalweg_compactions_total", "Rounds of compaction that were finished.";

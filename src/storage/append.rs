@@ -99,6 +99,8 @@ enum Todo {
     /// Not because of what comes next.
     RollEarly(Offset),
     Write(WriteJob),
+    /// It would reach into zeros that are being written.
+    AwaitZeros,
 }
 
 /// One vectored write, cut to fit the limits and the active segment.
@@ -127,6 +129,12 @@ async fn drive(inner: Rc<Inner>) {
                 }
             }
             Todo::RollEarly(base) => roll::roll_early(&inner, base).await,
+            Todo::AwaitZeros => {
+                let zeroed = &inner.zeroed;
+                zeroed
+                    .until(|| inner.state.borrow().zeroing.is_none())
+                    .await;
+            }
             Todo::Write(job) => {
                 inner.write(job).await;
                 rounds::begin_if_due(&inner);
@@ -178,6 +186,11 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
     }
     let warm = segment.warm_now().expect("the active segment is warm");
     let position = segment.size.get();
+    let zeroing = state.zeroing.filter(|(base, _)| *base == segment.base);
+    let limit = zeroing.map_or(u64::MAX, |(_, from)| from);
+    if position + first.bytes.len() as u64 > limit {
+        return Todo::AwaitZeros;
+    }
     let mut job = WriteJob {
         segment,
         file: warm.file,
@@ -192,6 +205,7 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
         let fits = job.bytes.is_empty()
             || (job.bytes.len() < APPEND_IOVECS_MAX
                 && job.total + bytes <= APPEND_WRITE_BYTES_MAX as u64
+                && at + bytes <= limit
                 && !roll::is_due(&job.segment, at, batch, &state.options, &inner.name, now));
         if !fits {
             break;
@@ -204,6 +218,7 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
         job.bytes.push(batch.bytes);
         job.total += bytes;
     }
+    state.writing_to = position + job.total;
     Todo::Write(job)
 }
 
@@ -270,7 +285,9 @@ impl Inner {
             return;
         };
         if is_lack_of_room(&error) {
-            // Part of it may be there: the file must end where the last written batch does (R9).
+            // Part of it may be there: the file must end where the last written batch does (R9). Zeros
+            // ahead of it give their room back.
+            segment.zeroed.set(0);
             if let Err(error) = fs::truncate(&file, position).await {
                 health.judge(&segment.path(), &error);
                 self.go_offline(&error.to_string());

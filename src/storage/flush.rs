@@ -263,6 +263,10 @@ impl Log {
     /// As [`Log::flush`]. The log must then be recovered when it is opened again.
     pub async fn close(&self) -> Result<(), LogError> {
         let _turns = self.stop_appends().await?;
+        let segments = self.inner.state.borrow().segments.clone();
+        for segment in segments {
+            self.trim(&segment).await?;
+        }
         self.sync_now(Reach::Everything, Runner::Background).await?;
         self.save_closed_indexes().await?;
         let active = Rc::clone(self.inner.state.borrow().active());

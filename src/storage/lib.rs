@@ -30,6 +30,7 @@
 //! Start reading at [`log`](Log), then `append.rs`, `read.rs`, `recovery.rs`.
 
 mod aborted;
+mod ahead;
 mod append;
 mod cache;
 pub mod checkpoint;

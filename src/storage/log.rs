@@ -98,6 +98,8 @@ pub(crate) struct Inner {
     pub(crate) flush_turn: Turn,
     /// One writing of indexes at a time. Who wants both turns takes this one second.
     pub(crate) index_turn: Turn,
+    /// Woken when zeros are written.
+    pub(crate) zeroed: Waiters,
     /// Woken when the writer task ends.
     pub(crate) idle: Waiters,
     pub(crate) state: RefCell<State>,
@@ -136,6 +138,10 @@ pub(crate) struct State {
     pub(crate) recovery_point: Offset,
     /// When the oldest write ended that is not on the disk.
     pub(crate) dirty_since: Option<Instant>,
+    /// Zeros in flight: their segment and where they begin.
+    pub(crate) zeroing: Option<(Offset, u64)>,
+    /// End of the newest write to the active segment, in flight or not.
+    pub(crate) writing_to: u64,
     /// Up to where a start after a kill believes it.
     pub(crate) mark: Mark,
     /// Rounds of flushes are under way that acknowledgements wait for.
@@ -174,6 +180,8 @@ impl State {
             durable_end: start,
             recovery_point: start,
             dirty_since: None,
+            zeroing: None,
+            writing_to: 0,
             mark: Mark::none(start),
             syncing: false,
             pending: VecDeque::new(),
@@ -220,7 +228,9 @@ impl State {
         let from = self.segment_for(self.recovery_point);
         let closed = self.segments.len().saturating_sub(1);
         let lacking = self.segments.get(from..closed).unwrap_or_default();
-        let lacking = lacking.iter().find(|s| !s.indexes_saved.get());
+        let lacking = lacking
+            .iter()
+            .find(|s| !s.indexes_saved.get() || s.has_zeros());
         let below = lacking.map_or(self.durable_end, |s| s.base.min(self.durable_end));
         self.recovery_point = self.recovery_point.max(below);
     }
@@ -313,6 +323,7 @@ impl Log {
                 syncer: Syncer::of(parent, ACK_FLUSHES_AT_ONCE_MAX),
                 flush_turn: Turn::default(),
                 index_turn: Turn::default(),
+                zeroed: Waiters::default(),
                 idle: Waiters::default(),
                 state: RefCell::new(state),
             }),

@@ -8,6 +8,7 @@
 
 mod joints;
 mod marked;
+mod zeros;
 
 pub(crate) use joints::check;
 pub use joints::missing_directory;
@@ -126,6 +127,8 @@ struct Work {
     /// The log start that was asked for.
     start: Offset,
     interval_bytes: u64,
+    /// Zeros behind the last batch were most likely written there on purpose.
+    zeros_ahead: bool,
     segments: Vec<Rc<Segment>>,
     /// Known only after a crash.
     recovery_point: Option<Offset>,
@@ -152,6 +155,7 @@ impl Work {
             gaps: opening.gaps,
             start: opening.log_start.unwrap_or_default(),
             interval_bytes,
+            zeros_ahead: options.acks_wait(),
             segments: listing.logs.iter().map(segment).collect(),
             recovery_point: None,
             end: Offset::ZERO,
@@ -256,15 +260,14 @@ impl Work {
             epoch = scanned.epoch;
             self.end = scanned.end;
             if let Some((position, reason)) = scanned.bad {
-                self.check_torn(
-                    &segment,
-                    &scanned.file,
-                    (position, reason.clone()),
-                    unwritten,
-                )
-                .await?;
-                self.cut(&segment, &scanned.file, position, reason).await?;
-                self.remove_segments_after(index).await?;
+                let bad = (position, reason.clone());
+                // Zeros that were written ahead of the batches hide nothing.
+                if !self.trim_zeros(index, &scanned.file, &bad).await? {
+                    self.check_torn(&segment, &scanned.file, bad, unwritten)
+                        .await?;
+                    self.cut(&segment, &scanned.file, position, reason).await?;
+                    self.remove_segments_after(index).await?;
+                }
             }
             segment.set_warm(scanned.file, scanned.indexes);
             if index + 1 < self.segments.len() {

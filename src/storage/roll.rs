@@ -88,6 +88,7 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
             state.segments.pop();
         }
         state.segments.push(new);
+        state.writing_to = 0;
     }
     if empty {
         fs::unlink(&old.path()).await?;
@@ -105,6 +106,11 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
             inner: Rc::clone(inner),
         };
         task::spawn(async move {
+            if log.trim(&old).await.is_err() {
+                // The sink was told.
+                return;
+            }
+            failpoint::pass("roll: zeros trimmed");
             match log.flush_reaching(Reach::ClosedSegments).await {
                 // A flush that fails has told the sink already.
                 Ok(_) => failpoint::pass("roll: indexes written"),

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use thalweg_reactor::task;
 use thalweg_reactor::time::{self, Instant};
 
+use crate::ahead;
 use crate::error::LogError;
 use crate::flush::{Reach, Runner};
 use crate::log::{Inner, Log, Stage, State};
@@ -86,7 +87,9 @@ impl Log {
             // A flush in the background has had the turn and has covered it.
             return Ok(());
         }
+        let bytes = self.inner.state.borrow().active_unsynced_bytes();
         self.sync_now(Reach::Everything, Runner::Syncer).await?;
+        ahead::keep_ahead(&self.inner, bytes);
         let state = self.inner.state.borrow();
         let mut metrics = state.options.metrics.borrow_mut();
         metrics.counters.ack_flushes += 1;

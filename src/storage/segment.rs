@@ -88,6 +88,10 @@ pub(crate) struct Segment {
     /// Cuts known to be on the disk.
     synced_cuts: Cell<u64>,
     pub(crate) progress: Arc<Progress>,
+    /// Up to where zeros are written ahead of the batches; not above the size when there are none.
+    pub(crate) zeroed: Cell<u64>,
+    /// There was no room for them.
+    pub(crate) refuses_zeros: Cell<bool>,
     /// Both index files are on the disk and say all there is to say.
     pub(crate) indexes_saved: Cell<bool>,
     first_timestamp: Cell<Option<TimestampMs>>,
@@ -130,6 +134,8 @@ impl Segment {
             synced: Cell::new(size),
             synced_cuts: Cell::new(0),
             progress: Progress::starting(size, base),
+            zeroed: Cell::new(0),
+            refuses_zeros: Cell::new(false),
             indexes_saved: Cell::new(true),
             first_timestamp: Cell::new(None),
             max_timestamp: Cell::new(None),
@@ -146,6 +152,11 @@ impl Segment {
         self.size.set(bytes);
         self.synced.set(bytes);
         self.progress.advance(bytes, end);
+    }
+
+    /// Its file goes on with zeros behind its batches.
+    pub(crate) fn has_zeros(&self) -> bool {
+        self.zeroed.get() > self.size.get()
     }
 
     /// Its batches are on the disk and its indexes are not.
@@ -193,7 +204,7 @@ impl Segment {
     /// Lets go of the file handle and the indexes, if nothing of them is needed for the disk.
     /// Returns whether the segment is cold now.
     pub(crate) fn cool(&self) -> bool {
-        if !self.is_synced() || !self.indexes_saved.get() {
+        if !self.is_synced() || !self.indexes_saved.get() || self.has_zeros() {
             return false;
         }
         *self.warm.borrow_mut() = None;

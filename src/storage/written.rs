@@ -177,6 +177,21 @@ impl Log {
         let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
         let dir = &self.inner.dir;
+        let unsaved: Vec<_> = {
+            let state = self.inner.state.borrow();
+            let unsaved = state
+                .segments
+                .iter()
+                .filter(|s| s.aborted.borrow().is_unsaved());
+            unsaved.cloned().collect()
+        };
+        for segment in unsaved {
+            // What is not scanned again is not told again.
+            segment.save_aborted().await.map_err(LogError::io(
+                "write the aborted transactions of",
+                &segment.path(),
+            ))?;
+        }
         // A segment that was closed meanwhile has written them, or does so later, durably.
         if let Some(warm) = segment.warm_now().filter(|_| !segment.indexes_saved.get()) {
             let (offsets, times) = {

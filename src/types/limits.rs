@@ -65,6 +65,16 @@ pub const APPEND_QUEUED_BYTES_MAX: usize = 2 * SHARD_REQUEST_MEMORY_BYTES as usi
 /// way at once. Further ones wait, and cover what is written until their turn.
 pub const ACK_FLUSHES_AT_ONCE_MAX: usize = 8;
 
+/// Zeros written ahead of a log whose acknowledgements wait for the disk, in bytes: as much as its segment
+/// has, within this and [`ZEROS_STEP_BYTES_MAX`].
+pub const ZEROS_STEP_BYTES_MIN: u64 = 64 * 1024;
+/// The other bound of [`ZEROS_STEP_BYTES_MIN`].
+pub const ZEROS_STEP_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Bytes that a round of flushes made durable above which no zeros are written ahead of the next: a large
+/// write pays for its own length.
+pub const ZEROS_ROUND_BYTES_MAX: u64 = 64 * 1024;
+
 /// Longest time between two looks for logs whose unflushed data is old, in milliseconds.
 pub const FLUSH_LOOK_MS: u64 = 1_000;
 
@@ -321,6 +331,7 @@ const _: () = assert!(SHARD_ANSWER_MEMORY_BYTES > 4 * CONNECTION_BACKLOG_BYTES_M
 const _: () = assert!(REQUEST_ELEMENTS_MAX < PARKED_PARTITIONS_MAX);
 const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
 const _: () = assert!(COORDINATOR_BYTES_MAX < SHARD_GROUPS_BYTES_MAX);
+const _: () = assert!(ZEROS_STEP_BYTES_MIN <= ZEROS_STEP_BYTES_MAX);
 const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);

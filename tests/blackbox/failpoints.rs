@@ -67,13 +67,15 @@ fn check_goes_on(broker: &mut Broker, topic: &Topic, acknowledged: i64) -> i64 {
 fn st_14_a_roll_that_ends_at_any_step() {
     let steps = [
         ("roll: segment made", 1),
+        ("roll: zeros trimmed", 1),
         ("roll: closed segment flushed", 1),
         ("roll: indexes written", 2),
     ];
     for (place, nth) in steps {
         let mut broker = Broker::start_with(ending_at(place, nth, Options::default()));
         let mut client = broker.connect();
-        let topic = client.create_topic("rolled", 1, &SEGMENTED);
+        let settings = [SEGMENTED[0], ("flush.messages", "1")];
+        let topic = client.create_topic("rolled", 1, &settings);
         let acknowledged = append_until_the_end(&mut client, &topic, 0);
         assert!(acknowledged >= 3, "{place}: {acknowledged}");
         assert_eq!(

@@ -4,12 +4,14 @@
 
 use std::rc::Rc;
 
+use thalweg_reactor::fs;
 use thalweg_types::{LeaderEpoch, Offset};
 
 use super::{Scanned, Work};
 use crate::error::LogError;
 use crate::indexes::Indexes;
 use crate::options::Gaps;
+use crate::scan::BadBatch;
 use crate::segment::{Segment, Warm, load_indexes, read_index_files};
 
 /// The segment that holds the mark, checked from the last entry of its index on.
@@ -87,6 +89,18 @@ impl Work {
             .await
             .map_err(|error| self.unreadable(segment, &error))?;
         let end = loaded.indexes.end();
+        if let Some((position, BadBatch::Zeros)) = loaded.bad {
+            if end != next || !self.are_only_zeros(segment, &file, position).await? {
+                return Ok(false);
+            }
+            fs::truncate(&file, position)
+                .await
+                .map_err(LogError::io("truncate", segment.path()))?;
+            segment.cut_to(position, end);
+            let _warm: Warm = segment.set_warm(file, loaded.indexes);
+            segment.synced.set(0);
+            return Ok(true);
+        }
         let joins = end == next || (end < next && self.gaps == Gaps::MayBe);
         if loaded.bad.is_some() || !joins {
             return Ok(false);

@@ -9,7 +9,7 @@ use thalweg_reactor::time;
 use thalweg_types::Offset;
 
 use super::{Dice, TestLog, on_both_engines, on_plain_engine, small_segments};
-use crate::{LogEvent, LogOptions, Recovery};
+use crate::{LogEvent, LogOptions, Opening, Recovery};
 
 fn durable(options: LogOptions) -> LogOptions {
     LogOptions {
@@ -249,4 +249,122 @@ impl TestLog {
             thalweg_reactor::task::yield_now().await;
         }
     }
+}
+
+fn with_zeros(options: LogOptions) -> LogOptions {
+    LogOptions {
+        segment_bytes: 200_000,
+        ..durable(options)
+    }
+}
+
+/// Length of the newest segment's file.
+fn file_bytes(dir: &Path, test: &TestLog) -> u64 {
+    let base = test.log.inner.state.borrow().active().base;
+    let path = super::log_file(dir, base.0);
+    std::fs::metadata(path).expect("a segment").len()
+}
+
+impl TestLog {
+    /// Waits for what was begun in the background.
+    async fn settle_zeros(&self) {
+        while self.log.inner.state.borrow().zeroing.is_some() {
+            thalweg_reactor::task::yield_now().await;
+        }
+    }
+}
+
+#[test]
+fn st_30_zeros_ahead_are_no_part_of_the_log_and_go_at_a_clean_stop() {
+    on_both_engines(|dir| async move {
+        let options = with_zeros(LogOptions::default());
+        let test = TestLog::create(&dir, options.clone()).await;
+        test.append(3);
+        test.settle_on_disk().await;
+        test.settle_zeros().await;
+        let size = test.log.size_bytes();
+        let ahead = file_bytes(&dir, &test) - size;
+        assert!((32 * 1024..=64 * 1024).contains(&ahead), "{ahead}");
+        assert_eq!(test.log.unflushed_bytes(), 0);
+        // A start after a crash takes them for the end, and nothing for torn.
+        let copy = dir.join("copy");
+        super::copy_dir(&dir.join("t-0"), &copy.join("t-0"));
+        for recovery_point in [Offset(0), Offset(3)] {
+            let crash = Recovery::AfterCrash { recovery_point };
+            let opened = TestLog::open(&copy, options.clone(), crash).await;
+            let (crashed, report) = opened.expect("recovered");
+            assert_eq!((report.cut, crashed.log.written_end()), (None, Offset(3)));
+            assert_eq!(crashed.log.size_bytes(), size);
+            assert_eq!(file_bytes(&copy, &crashed), size);
+        }
+        // Batches take the place of the zeros.
+        test.append(3);
+        test.settle_on_disk().await;
+        assert_eq!(file_bytes(&dir, &test), size + ahead);
+        let all = test.read_all().await;
+        assert_eq!(all.len() as u64, test.log.size_bytes());
+        test.log.close().await.expect("closed");
+        assert_eq!(file_bytes(&dir, &test), all.len() as u64);
+        let (test, _) = TestLog::open(&dir, options, Recovery::AfterCleanStop)
+            .await
+            .expect("opened");
+        assert_eq!(test.read_all().await, all);
+    });
+}
+
+/// Random appends, crashes with and without marks, and stops of a log with zeros ahead, against a list of
+/// its bytes.
+#[test]
+fn st_30_whatever_happens_between_rolls_the_zeros_hide_nothing() {
+    on_both_engines(|dir| async move {
+        for seed in 0..3 {
+            let dir = dir.join(format!("seed-{seed}"));
+            std::fs::create_dir(&dir).expect("a directory");
+            lives_with_zeros(&dir, seed).await;
+        }
+    });
+}
+
+async fn lives_with_zeros(dir: &Path, seed: u64) {
+    let options = with_zeros(small_segments());
+    let mut dice = Dice::new(seed + 40);
+    let mut test = TestLog::create(dir, options.clone()).await;
+    let mut all: Vec<u8> = Vec::new();
+    let mut zeroed = false;
+    for life in 0..6 {
+        for _ in 0..60 {
+            for _ in 0..=dice.below(3) {
+                all.extend(test.append(1 + dice.below(60) as i64));
+            }
+            if dice.below(3) == 0 {
+                test.settle_on_disk().await;
+            }
+            let state = test.log.inner.state.borrow();
+            zeroed |= state.active().has_zeros();
+        }
+        test.settle_on_disk().await;
+        test.settle_zeros().await;
+        assert!(test.read_all().await == all, "seed {seed} life {life}");
+        assert_eq!(test.log.size_bytes(), all.len() as u64);
+        let mut opening = Opening::from(Recovery::AfterCleanStop);
+        if life % 3 == 2 {
+            test.log.close().await.expect("closed");
+        } else {
+            if life % 3 == 1 {
+                let at = test.log.written_end();
+                test.log.set_mark(at, vec![7]).await.expect("marked");
+            }
+            let recovery_point = test.log.recovery_point();
+            opening = Opening::from(Recovery::AfterCrash { recovery_point });
+            opening.written = test.log.mark();
+            test.kill().await;
+        }
+        let report;
+        (test, report) = TestLog::open(dir, options.clone(), opening)
+            .await
+            .expect("opened");
+        assert_eq!(report.cut, None, "seed {seed} life {life}");
+        assert!(test.read_all().await == all, "seed {seed} life {life}");
+    }
+    assert!(zeroed && test.log.segment_count() > 1, "seed {seed}");
 }
