@@ -627,7 +627,8 @@ async fn open_log(
         if let Some(missing) = missing_directory(&dir, &opening) {
             return Err(PartitionError::Log(missing));
         }
-        let log = Log::create(context.data_dir, name, wanted.id.topic, options, sink).await?;
+        let (start, parent) = (opening.log_start.unwrap_or_default(), context.data_dir);
+        let log = Log::create_at(start, parent, name, wanted.id.topic, options, sink).await?;
         return Ok(Opened {
             log,
             epochs: EpochCache::default(),

@@ -275,22 +275,32 @@ impl Log {
         options: LogOptions,
         sink: LogSink,
     ) -> Result<Log, LogError> {
+        Log::create_at(Offset::ZERO, parent, name, topic_id, options, sink).await
+    }
+
+    /// As [`Log::create`], of a log whose records below `start` are gone: a crash took its directory,
+    /// and its start had been written down before (ST-13).
+    ///
+    /// # Errors
+    /// As [`Log::create`].
+    pub async fn create_at(
+        start: Offset,
+        parent: &Path,
+        name: PartitionName,
+        topic_id: TopicId,
+        options: LogOptions,
+        sink: LogSink,
+    ) -> Result<Log, LogError> {
         let dir: Rc<Path> = parent.join(name.to_string()).into();
         fs::create_dir(&dir)
             .await
             .map_err(LogError::io("create", &dir))?;
         partition_files::create(&dir, topic_id).await?;
         let interval = u64::from(options.index_interval_bytes);
-        let segment = Segment::create(&dir, Offset::ZERO, interval)
+        let segment = Segment::create(&dir, start, interval)
             .await
             .map_err(LogError::io("create a segment in", &dir))?;
-        let mut state = State::new(
-            options,
-            Some(topic_id),
-            vec![segment],
-            Offset::ZERO,
-            Offset::ZERO,
-        );
+        let mut state = State::new(options, Some(topic_id), vec![segment], start, start);
         state.names = Names::DirectoryUnsynced;
         Ok(Log::of(parent, name, dir, state, sink))
     }

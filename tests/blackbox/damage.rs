@@ -5,6 +5,7 @@ use std::fs;
 
 use thalweg_protocol::ErrorCode;
 
+use crate::administering::delete_records;
 use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options, serve_command};
 use crate::tool::thalweg;
@@ -73,6 +74,27 @@ fn st_12_a_log_that_lost_its_files_after_a_clean_stop_goes_offline() {
         assert_eq!(values(&read_all(&mut client, topic, 0, 0)), [b"kept"]);
         assert_eq!(client.append(topic, 0, plain(&["more"])), 1);
     }
+}
+
+/// ST-13, ST-15: a power loss can take a directory that was not on the disk yet, while the log's start
+/// was. The log goes on there, and what is acknowledged then survives the next crash.
+#[test]
+fn st_13_a_log_that_is_made_anew_begins_at_its_start() {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("anew", 1, &[]);
+    for record in ["a", "b", "c"] {
+        client.append(&topic, 0, plain(&[record]));
+    }
+    assert_eq!(delete_records(&mut client, &topic, 3), (ErrorCode::None, 3));
+    broker.kill();
+    fs::remove_dir_all(broker.partition("anew", 0)).expect("removed");
+    broker.start_again();
+    assert_eq!(broker.connect().append(&topic, 0, plain(&["d"])), 3);
+    broker.kill();
+    broker.start_again();
+    let got = read_all(&mut broker.connect(), &topic, 0, 3);
+    assert_eq!(values(&got), [b"d"]);
 }
 
 /// ST-15: a partition is not put away for an empty one because of one wrong character.
