@@ -147,6 +147,10 @@ impl Group {
         self.consumer.as_ref()?.members.get(id)
     }
 
+    pub(crate) fn consumer_member_mut(&mut self, id: &str) -> Option<&mut ConsumerMember> {
+        self.consumer.as_deref_mut()?.members.get_mut(id)
+    }
+
     /// Lets a member in, be it new, known, or a static one that comes again.
     fn admit(
         &mut self,
@@ -343,16 +347,13 @@ impl Group {
     /// The member was heard of: its session begins anew. Its timer follows when it fires.
     pub(crate) fn live(&mut self, turn: &mut Turn<'_>, id: &str) {
         let session_ms = self.consumer_session_ms(turn, id);
-        let Some(member) = self
-            .consumer
-            .as_deref_mut()
-            .and_then(|c| c.members.get_mut(id))
-        else {
+        let group = Rc::clone(&self.id);
+        let Some(member) = self.consumer_member_mut(id) else {
             return;
         };
         member.due = turn.now.ms + session_ms;
         if member.timer_at == 0 || member.timer_at > member.due {
-            let timer = || Timer::Session(Rc::clone(&self.id), Rc::clone(&member.id));
+            let timer = || Timer::Session(Rc::clone(&group), Rc::clone(&member.id));
             turn.timers.disarm(member.timer_at, timer());
             member.timer_at = member.due;
             turn.timers.arm(member.timer_at, timer());
@@ -375,14 +376,11 @@ impl Group {
         id: &str,
         deadline: Option<(u64, Deadline)>,
     ) {
-        let Some(member) = self
-            .consumer
-            .as_deref_mut()
-            .and_then(|c| c.members.get_mut(id))
-        else {
+        let group = Rc::clone(&self.id);
+        let Some(member) = self.consumer_member_mut(id) else {
             return;
         };
-        let timer = || Timer::Deadline(Rc::clone(&self.id), Rc::clone(&member.id));
+        let timer = || Timer::Deadline(Rc::clone(&group), Rc::clone(&member.id));
         if let Some((at, _)) = member.deadline.take() {
             turn.timers.disarm(at, timer());
         }

@@ -91,16 +91,13 @@ impl Group {
 
     /// The session timer of a member fired.
     pub(crate) fn on_consumer_session_due(&mut self, turn: &mut Turn<'_>, id: &Rc<str>) {
-        let Some(member) = self
-            .consumer
-            .as_deref_mut()
-            .and_then(|c| c.members.get_mut(id))
-        else {
+        let group = Rc::clone(&self.id);
+        let Some(member) = self.consumer_member_mut(id) else {
             return;
         };
         if member.due > turn.now.ms {
             member.timer_at = member.due;
-            let timer = Timer::Session(Rc::clone(&self.id), Rc::clone(id));
+            let timer = Timer::Session(group, Rc::clone(id));
             turn.timers.arm(member.timer_at, timer);
             return;
         }
@@ -109,11 +106,7 @@ impl Group {
 
     /// A member has had its time to do something.
     pub(crate) fn on_deadline(&mut self, turn: &mut Turn<'_>, id: &Rc<str>) {
-        let Some(member) = self
-            .consumer
-            .as_deref_mut()
-            .and_then(|c| c.members.get_mut(id))
-        else {
+        let Some(member) = self.consumer_member_mut(id) else {
             return;
         };
         let Some((_, deadline)) = member.deadline.take() else {
