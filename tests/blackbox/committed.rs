@@ -69,9 +69,7 @@ fn latest(client: &mut Connection, topic: &Topic, isolation: i8) -> i64 {
                 partition_index: 0,
                 current_leader_epoch: -1,
                 timestamp: -1,
-                ..Default::default()
             }],
-            ..Default::default()
         }],
         ..Default::default()
     };
