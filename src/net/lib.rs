@@ -19,9 +19,9 @@
 //! - A client that is gone frees what it waits for (BI-35).
 //!
 //! # Cost per request
-//! One `recv` and one write call, fewer when requests or answers come together; one copy of a small
-//! frame out of the read buffer (a large one keeps its memory); one boxed future; record bytes of
-//! fetch answers are not touched (`sendfile`) unless the log still holds them in memory.
+//! One `recv` and one write call, fewer when requests or answers come together; no copy of a frame,
+//! which keeps the memory it was read into (small ones share chunks: `read_buffers`); one boxed
+//! future; record bytes of fetch answers are not touched (`sendfile`) unless the log still holds them in memory.
 //!
 //! Start reading at [`serve`](serve()), then [`Service`].
 
