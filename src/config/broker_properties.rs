@@ -150,16 +150,16 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "group.consumer.max.heartbeat.interval.ms",
         POSITIVE_INT,
         "15000",
-        "Largest `consumer.heartbeat.interval.ms` that a group may be given.",
-    )
-    .active(),
+        "Largest `consumer.heartbeat.interval.ms` that a group may be given. Groups have no \
+         settings of their own here as yet.",
+    ),
     Property::broker(
         "group.consumer.max.session.timeout.ms",
         POSITIVE_INT,
         "60000",
-        "Largest `consumer.session.timeout.ms` that a group may be given.",
-    )
-    .active(),
+        "Largest `consumer.session.timeout.ms` that a group may be given. Groups have no \
+         settings of their own here as yet.",
+    ),
     Property::broker(
         "group.consumer.max.size",
         POSITIVE_INT,
@@ -172,16 +172,16 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "group.consumer.min.heartbeat.interval.ms",
         POSITIVE_INT,
         "5000",
-        "Smallest `consumer.heartbeat.interval.ms` that a group may be given.",
-    )
-    .active(),
+        "Smallest `consumer.heartbeat.interval.ms` that a group may be given. Groups have no \
+         settings of their own here as yet.",
+    ),
     Property::broker(
         "group.consumer.min.session.timeout.ms",
         POSITIVE_INT,
         "45000",
-        "Smallest `consumer.session.timeout.ms` that a group may be given.",
-    )
-    .active(),
+        "Smallest `consumer.session.timeout.ms` that a group may be given. Groups have no \
+         settings of their own here as yet.",
+    ),
     Property::broker(
         "group.consumer.session.timeout.ms",
         POSITIVE_INT,
@@ -234,9 +234,9 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "listeners",
         Kind::List(Items::Endpoints),
         "PLAINTEXT://127.0.0.1:9092",
-        "Address to listen on; the flag `--listen` wins over it. One for clients in this version; an \
-         empty host is every address (and needs `advertised.listeners`). Kafka's default is \
-         `PLAINTEXT://:9092`.",
+        "Addresses to listen on. Each client is told the address of the listener that it came by; the \
+         flag `--listen` replaces the first one for clients. An empty host is every address (and needs \
+         `advertised.listeners`). Kafka's default is `PLAINTEXT://:9092`.",
     )
     .active(),
     Property::broker(
@@ -684,7 +684,7 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         Kind::LongOrMinusOne(Bounds::at_least(1)),
         "-1",
         "Bytes of requests that may be in memory at once over all cores; when they are used up, \
-         connections are not read. -1 takes a share of the machine's memory.",
+         connections are not read. -1: 192 MiB for each core.",
     )
     .active(),
     Property::broker(

@@ -173,7 +173,7 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
     KafkaKeys {
         title: "Transactions",
         status: Status::NotYet,
-        why: "Transactions do not exist in this version.",
+        why: "Transactions that Kafka wrote are read; clients can not write any in this version.",
         names: &[
             "add.partitions.to.txn.retry.backoff.max.ms",
             "add.partitions.to.txn.retry.backoff.ms",
@@ -258,10 +258,10 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
         prefixes: &[],
     },
     KafkaKeys {
-        title: "Newer consumer groups",
+        title: "Details of consumer groups",
         status: Status::NotYet,
-        why: "Both protocols are always on, groups change between them in both directions, and partitions \
-              are shared out as soon as something changes.",
+        why: "Groups of both protocols work. Both are always on, groups change between them in both \
+              directions, and partitions are shared out as soon as something changes.",
         names: &[
             "group.consumer.assignment.interval.ms",
             "group.consumer.max.assignment.interval.ms",

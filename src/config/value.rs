@@ -146,6 +146,7 @@ impl Kind {
                 let bounds = self.bounds().unwrap_or(Bounds::any());
                 format!("{}, or -1", describe_bounds(bounds, self.type_name()))
             }
+            Kind::Double(min, f64::MAX) => format!("a number of at least {min}"),
             Kind::Double(min, max) => format!("a number from {min} to {max}"),
             Kind::Text => "text".to_string(),
             Kind::OneOf(words) => format!("one of {}", words.join(", ")),
@@ -391,6 +392,9 @@ mod tests {
         for bad in ["2", "NaN", "-0.1", ""] {
             assert_eq!(ratio.parse(bad), Err(NotAllowed), "{bad}");
         }
+        assert_eq!(ratio.allowed(), "a number from 0 to 1");
+        let rate = Kind::Double(1.0, f64::MAX);
+        assert_eq!(rate.allowed(), "a number of at least 1");
     }
 
     #[test]

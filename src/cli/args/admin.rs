@@ -87,7 +87,7 @@ pub enum ConfigOwnerKind {
     BrokerDefault,
     /// The log levels of one broker, by its id
     BrokerLogger,
-    /// One consumer group; brokers without the newer group protocol refuse it
+    /// One consumer group; Thalweg describes no settings of groups and refuses changes as yet
     Group,
 }
 
