@@ -38,6 +38,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         failure: None,
     };
     let mut total = Summary::default();
+    let mut is_to_repair = false;
     for path in &args.paths {
         let has_metadata = is_metadata(path) || path.join(METADATA_DIR).is_dir();
         let options = InspectOptions {
@@ -53,7 +54,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         add(&mut total, &summary);
         if path.join("meta.properties").is_file() {
             match runtime.block_on(repair::preview(path)) {
-                Ok(lines) => printer.repairs(&lines)?,
+                Ok(lines) => {
+                    is_to_repair |= !lines.is_empty();
+                    printer.repairs(&lines)?;
+                }
                 Err(error) => {
                     eprintln!("thalweg: what a repair would do was not looked at: {error:#}")
                 }
@@ -63,6 +67,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     printer.summary(&total)?;
     printer.out.flush()?;
     match total.damages {
+        0 if is_to_repair => Err(Failure::new(
+            Exit::Failed,
+            "damage found: see thalweg repair",
+        )),
         0 => Ok(()),
         1 => Err(Failure::new(Exit::Failed, "1 damage found")),
         n => Err(Failure::new(Exit::Failed, format!("{n} damages found"))),

@@ -37,11 +37,19 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
     .context("no runtime")?;
     runtime.block_on(async {
         let dir = LogDir::examine(&path).await.map_err(anyhow::Error::from)?;
-        let mut found = examine_all(&dir, &config).await?;
-        if !args.partitions.is_empty() {
-            found.retain(|one| args.partitions.contains(&one.name.to_string()));
-        }
+        let found = examine_all(&dir, &config).await?;
+        let is_meant = |one: &Examination| {
+            args.partitions.is_empty() || args.partitions.contains(&one.name.to_string())
+        };
+        let (found, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_meant);
         print(&found);
+        if !others.is_empty() {
+            let names: Vec<_> = others.iter().map(|one| one.name.to_string()).collect();
+            println!(
+                "not named and damaged too: {}; the next start may take them offline",
+                names.join(", ")
+            );
+        }
         if found.is_empty() {
             println!("{}: nothing to repair", path.display());
             return Ok(());
@@ -57,7 +65,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
         repair(&dir, &found).await.map_err(anyhow::Error::from)?;
         println!(
             "{} repaired: the next start gives every partition a higher leader epoch, so that clients see \
-             what was cut",
+             what they may have read and is gone",
             count(found.len())
         );
         Ok(())
@@ -95,26 +103,13 @@ fn lines(one: &Examination) -> impl Iterator<Item = String> + '_ {
 
 fn said(repair: &Repair) -> String {
     match repair {
-        Repair::Cut {
-            path,
-            position,
-            bytes,
-            behind,
-            end,
-        } => {
-            let mut text = format!(
-                "cut {} to {position} bytes, which removes {bytes}; the log then ends at offset {end}",
-                path.display()
-            );
-            if !behind.is_empty() {
-                let bases: Vec<_> = behind.iter().map(ToString::to_string).collect();
-                text += &format!(
-                    "; the segments behind it ({}) get the ending .cut-away and are served no more",
-                    bases.join(", ")
-                );
-            }
-            text
-        }
+        Repair::TakeOut { path, bytes } => format!(
+            "take bytes {} to {} out of {} and keep what is around them; the file as it is gets the ending \
+             .cut-away",
+            bytes.start,
+            bytes.end.saturating_sub(1),
+            path.display()
+        ),
         Repair::EndAt(end) => {
             format!("take what is there as the whole: the log ends at offset {end}")
         }

@@ -398,9 +398,9 @@ impl Work {
         position: u64,
     ) -> Result<Option<Offset>, LogError> {
         let range = position + 1..segment.size.get();
-        scan::find_batch(file, range, segment.base, self.end)
-            .await
-            .map_err(LogError::io("read", &segment.path()))
+        let found = scan::find_batch(file, range, segment.base, self.end).await;
+        let found = found.map_err(LogError::io("read", &segment.path()))?;
+        Ok(found.map(|mark| mark.base_offset))
     }
 
     /// A later segment follows: this one is made durable, with its indexes, and leaves memory.

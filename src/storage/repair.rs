@@ -1,39 +1,36 @@
 //! What to do about a log that lost records it is known to have had, or was damaged below its recovery
 //! point: found without changing anything, and done when an operator says so (R7).
 
+mod batches;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use thalweg_reactor::fs::{self, OpenMode};
+use thalweg_reactor::fs;
 use thalweg_types::{Offset, TopicId};
 
 use crate::dir::{Checkpoint, LogDir};
 use crate::error::{LogError, Missing};
 use crate::name::PartitionName;
 use crate::options::{Gaps, Opening, Recovery};
+use crate::partition_files;
 use crate::recovery;
-use crate::removal::files_of;
-use crate::{listing, partition_files};
 
 /// Damages of one log that are looked for: each one found is thought away before the next look.
 const DAMAGES_MAX: usize = 1_000;
-/// Of files that a repair takes out of a log and does not remove.
-const CUT_AWAY: &str = "cut-away";
+/// Of a segment as it was before damaged batches were taken out.
+const CUT_AWAY: &str = ".cut-away";
 
 /// One step of a repair.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Repair {
-    /// The log is cut: what lies behind is out of it.
-    Cut {
-        /// The segment's `.log` file, which is truncated.
+    /// Damaged batches are taken out of a segment; what is whole before and behind them stays.
+    TakeOut {
+        /// The segment's `.log` file, which is written anew; as it was, it is kept with the ending `.cut-away`.
         path: PathBuf,
-        /// To so many bytes.
-        position: u64,
-        /// Bytes that this takes off the file.
-        bytes: u64,
-        /// Segments behind it, whose files get the ending `.cut-away`.
-        behind: Vec<Offset>,
-        /// End of the log then.
-        end: Offset,
+        /// These bytes of it.
+        bytes: Range<u64>,
     },
     /// The log ends where its last batch does.
     EndAt(Offset),
@@ -87,7 +84,7 @@ pub struct Expected {
     pub gaps: Gaps,
 }
 
-/// Looks at one partition as its next start will. Nothing is changed. `None` when nothing needs a repair.
+/// Looks at one partition as its next start will, and then at every batch of it. Nothing is changed. `None` when nothing needs a repair.
 ///
 /// # Errors
 /// [`LogError::Io`], and [`LogError::UnfinishedCompaction`], which only a start repairs.
@@ -126,22 +123,26 @@ pub async fn examine(
             break;
         };
         let damage = error.to_string();
-        let Some(repair) = repair_of(&path, error).await? else {
+        let Some(repair) = repair_of(&path, error) else {
             break;
         };
-        // After these there is nothing left to look at.
-        let is_last = matches!(repair, Repair::Cut { .. } | Repair::BeginAnew { .. });
+        let is_new = matches!(repair, Repair::BeginAnew { .. });
         think_done(&repair, &mut opening);
         findings.push(Finding { damage, repair });
-        if is_last {
-            break;
+        if is_new {
+            return Ok(examined(name, findings, opening));
         }
     }
-    Ok((!findings.is_empty()).then(|| Examination {
+    batches::check(&path, &mut opening, &mut findings).await?;
+    Ok(examined(name, findings, opening))
+}
+
+fn examined(name: &PartitionName, findings: Vec<Finding>, after: Opening) -> Option<Examination> {
+    (!findings.is_empty()).then(|| Examination {
         name: name.clone(),
         findings,
-        after: opening,
-    }))
+        after,
+    })
 }
 
 async fn damage_of(path: &Path, opening: Opening) -> Result<Option<LogError>, LogError> {
@@ -158,14 +159,15 @@ async fn damage_of(path: &Path, opening: Opening) -> Result<Option<LogError>, Lo
     }
 }
 
-async fn repair_of(dir: &Path, error: LogError) -> Result<Option<Repair>, LogError> {
-    let repair = match error {
+/// What is done about records that are missing. Of damaged batches the look at every batch says more.
+fn repair_of(dir: &Path, error: LogError) -> Option<Repair> {
+    match error {
         LogError::RecordsMissing {
             path,
             what,
             from,
             up_to,
-        } => match what {
+        } => Some(match what {
             Missing::End if path != dir => Repair::EndAt(from),
             Missing::End | Missing::Directory => Repair::BeginAnew {
                 dir: dir.to_owned(),
@@ -173,54 +175,27 @@ async fn repair_of(dir: &Path, error: LogError) -> Result<Option<Repair>, LogErr
             },
             Missing::Start => Repair::BeginAt(up_to),
             Missing::Between => Repair::AcceptGap,
-        },
-        LogError::DamagedBelowRecoveryPoint {
-            path,
-            position,
-            offset,
-            ..
-        }
-        | LogError::DamagedBeforeSynced {
-            path,
-            position,
-            offset,
-            ..
-        } => {
-            let logs = listing::list(dir).await?.logs;
-            let cut = logs.iter().find(|(base, _)| {
-                let [log, ..] = files_of(dir, **base);
-                log == path
-            });
-            let Some((base, bytes)) = cut else {
-                return Ok(None);
-            };
-            Repair::Cut {
-                position,
-                bytes: bytes.saturating_sub(position),
-                behind: logs.keys().filter(|other| *other > base).copied().collect(),
-                end: offset,
-                path,
-            }
-        }
-        LogError::Io { .. }
+        }),
+        LogError::DamagedBelowRecoveryPoint { .. }
+        | LogError::DamagedBeforeSynced { .. }
+        | LogError::Io { .. }
         | LogError::UnfinishedCompaction { .. }
         | LogError::Offline { .. }
-        | LogError::Closed => return Ok(None),
-    };
-    Ok(Some(repair))
+        | LogError::Closed => None,
+    }
 }
 
 /// What the checkpoints will say when it is done.
 fn think_done(repair: &Repair, opening: &mut Opening) {
     match repair {
-        Repair::EndAt(end) | Repair::Cut { end, .. } => opening.known_end = Some(*end),
+        Repair::EndAt(end) => opening.known_end = Some(*end),
         Repair::BeginAt(start) => opening.log_start = Some(*start),
         Repair::AcceptGap => opening.gaps = Gaps::MayBe,
         Repair::BeginAnew { at, .. } => {
             opening.log_start = Some(*at);
             opening.known_end = Some(*at);
         }
-        Repair::TopicId { .. } => {}
+        Repair::TakeOut { .. } | Repair::TopicId { .. } => {}
     }
     if let Recovery::AfterCrash { recovery_point } = &mut opening.recovery {
         *recovery_point = opening.known_end.unwrap_or_default();
@@ -229,27 +204,28 @@ fn think_done(repair: &Repair, opening: &mut Opening) {
 
 impl Examination {
     async fn repair(&self) -> Result<(), LogError> {
+        let mut taken: BTreeMap<&Path, Vec<Range<u64>>> = BTreeMap::new();
         for finding in &self.findings {
             match &finding.repair {
-                Repair::Cut {
-                    path,
-                    position,
-                    behind,
-                    ..
-                } => cut(path, *position, behind).await?,
                 Repair::BeginAnew { dir, .. } => make(dir).await?,
                 Repair::TopicId { dir, topic_id } => {
                     partition_files::store_topic_id(dir, *topic_id).await?;
                 }
+                Repair::TakeOut { path, bytes } => {
+                    taken.entry(path).or_default().push(bytes.clone());
+                }
                 Repair::EndAt(_) | Repair::BeginAt(_) | Repair::AcceptGap => {}
             }
+        }
+        for (path, ranges) in taken {
+            batches::take_out(path, &ranges).await?;
         }
         Ok(())
     }
 }
 
 /// Repairs partitions, then writes the checkpoints that let them be opened. The next start is one after an
-/// unclean stop: it gives every partition a higher leader epoch, so that clients see where logs were cut.
+/// unclean stop: it gives every partition a higher leader epoch, so that clients see where logs end.
 ///
 /// # Errors
 /// [`LogError::Io`]; what was repaired before it is found as it is by the next examination.
@@ -288,29 +264,10 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     Ok(())
 }
 
-async fn cut(path: &Path, position: u64, behind: &[Offset]) -> Result<(), LogError> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    for base in behind.iter().rev() {
-        for file in files_of(dir, *base) {
-            let mut aside = file.clone().into_os_string();
-            aside.push(".");
-            aside.push(CUT_AWAY);
-            match fs::rename(&file, Path::new(&aside)).await {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                renamed => renamed.map_err(LogError::io("rename", &file))?,
-            }
-        }
-    }
-    let file = fs::open(path, OpenMode::ReadWrite)
-        .await
-        .map_err(LogError::io("open", path))?;
-    fs::truncate(&file, position)
-        .await
-        .map_err(LogError::io("truncate", path))?;
-    fs::sync_all(&file)
-        .await
-        .map_err(LogError::io("fsync", path))?;
-    fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
+fn with_ending(file: &Path, ending: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
 }
 
 async fn make(dir: &Path) -> Result<(), LogError> {

@@ -326,14 +326,14 @@ impl BatchScan {
     }
 }
 
-/// Base offset of the first whole batch that begins in `range`, wherever it does, with an offset of
+/// The first whole batch that begins in `range`, wherever it does, with an offset of
 /// at least `at_least`. For files of modest size: every byte may be the first of a batch.
 pub(crate) async fn find_batch(
     file: &File,
     range: Range<u64>,
     segment_base: Offset,
     at_least: Offset,
-) -> io::Result<Option<Offset>> {
+) -> io::Result<Option<BatchMark>> {
     let mut at = range.start;
     while at + BATCH_HEADER_BYTES as u64 <= range.end {
         let chunk = fs::read_at(file, at, CHECKSUM_CHUNK_BYTES).await?;
@@ -350,7 +350,7 @@ pub(crate) async fn find_batch(
             )
             .after(at_least, LeaderEpoch::NONE);
             if let Step::Batch(mark, _) = scan.next().await? {
-                return Ok(Some(mark.base_offset));
+                return Ok(Some(mark));
             }
         }
         at += (chunk.len() as u64)

@@ -6,18 +6,25 @@ use std::fs;
 use thalweg_protocol::ErrorCode;
 
 use crate::administering::delete_records;
-use crate::batch::{plain, read_all, values};
+use crate::batch::{Got, plain, read_all, records_from, values};
 use crate::broker::{Broker, Options, serve_command};
 use crate::tool::thalweg;
-use crate::wire::{Topic, error};
+use crate::wire::{Connection, Topic, error};
 
 /// A broker that was stopped in order, with one record in each of these topics.
 fn stopped(topics: &[&str]) -> (Broker, Vec<Topic>) {
+    stopped_with(topics, &["kept"])
+}
+
+/// The same with these records, each a batch.
+fn stopped_with(topics: &[&str], records: &[&str]) -> (Broker, Vec<Topic>) {
     let mut broker = Broker::start_with(Options::default());
     let mut client = broker.connect();
     let made = topics.iter().map(|name| {
         let topic = client.create_topic(name, 1, &[]);
-        client.append(&topic, 0, plain(&["kept"]));
+        for record in records {
+            client.append(&topic, 0, plain(&[record]));
+        }
         topic
     });
     let made = made.collect();
@@ -225,7 +232,7 @@ fn r7_repair_says_what_it_would_do_and_does_it_when_told() {
         assert_eq!(code, Some(1), "{said}");
         for text in [
             "cut-0: ",
-            "to 0 bytes, which removes",
+            "take bytes 0 to",
             "emptied-0: records of offsets 0 to 0 are missing",
             "the log ends at offset 0",
             "folder-0 at offset 1",
@@ -257,4 +264,86 @@ fn r7_repair_says_what_it_would_do_and_does_it_when_told() {
     assert_serves_repaired(&mut broker, &topics);
     let (code, said) = repair(&broker, &[]);
     assert_eq!((code, said.contains("in use")), (Some(1), true), "{said}");
+}
+
+/// Everything up to `end` of a log that lacks offsets.
+fn read_over_holes(client: &mut Connection, topic: &Topic, end: i64) -> Vec<Vec<u8>> {
+    let mut all: Vec<Got> = Vec::new();
+    let mut at = 0;
+    while at < end {
+        let got = records_from(&client.fetch(topic, 0, at), at);
+        at = got.last().expect("progress").offset + 1;
+        all.extend(got);
+    }
+    values(&all)
+}
+
+/// R7: after a clean stop a start reads only the ends of logs. What is damaged in their middle is found all the same,
+/// in all of them at once, and repaired in one go: the start after that finds nothing more.
+#[test]
+fn r7_repair_finds_every_damaged_batch_and_repairs_all_in_one_go() {
+    let (mut broker, topics) = stopped_with(&["one", "two", "whole"], &["a", "b", "c", "d"]);
+    let segment = |topic: &str| broker.partition(topic, 0).join("00000000000000000000.log");
+    let whole = fs::read(segment("whole")).expect("a segment");
+    let batch = whole.len() / 4;
+    for (topic, places) in [("one", &[0, 2][..]), ("two", &[0][..])] {
+        let mut bytes = fs::read(segment(topic)).expect("a segment");
+        for place in places {
+            bytes[(place + 1) * batch - 2] ^= 1;
+        }
+        fs::write(segment(topic), bytes).expect("written");
+    }
+    let data = broker.data();
+    let inspected = thalweg(&["inspect", data.to_str().expect("UTF-8")]);
+    assert_eq!(inspected.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&inspected.stdout).into_owned();
+    let (code, said) = repair(&broker, &["one-0"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("damaged too: two-0"), "{said}");
+    let (code, said) = repair(&broker, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    for (topic, place) in [("one", 0), ("one", 2), ("two", 0)] {
+        let at = place * batch;
+        let path = segment(topic);
+        let found = format!(
+            "{topic}-0: {} is damaged at byte {at} (offset {place}): the checksum does not match",
+            path.display()
+        );
+        let done = format!(
+            "take bytes {at} to {} out of {}",
+            at + batch - 1,
+            path.display()
+        );
+        for line in [found, done] {
+            assert!(said.contains(&line), "{line}: {said}");
+            assert!(shown.contains(&line), "{line}: {shown}");
+        }
+    }
+    assert!(!said.contains("whole-0"), "{said}");
+
+    let (code, said) = repair(&broker, &["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = repair(&broker, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    broker.start_again();
+    let mut client = broker.connect();
+    let kept: [&[&[u8]]; 3] = [
+        &[b"b", b"d", b"more"],
+        &[b"b", b"c", b"d", b"more"],
+        &[b"a", b"b", b"c", b"d", b"more"],
+    ];
+    for (topic, kept) in topics.iter().zip(kept) {
+        assert_eq!(
+            client.append(topic, 0, plain(&["more"])),
+            4,
+            "{}",
+            topic.name
+        );
+        assert_eq!(
+            read_over_holes(&mut client, topic, 5),
+            kept,
+            "{}",
+            topic.name
+        );
+    }
 }

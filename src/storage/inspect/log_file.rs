@@ -94,7 +94,7 @@ pub(super) async fn inspect(
 }
 
 /// Reads one batch and walks its records.
-async fn look_into(
+pub(super) async fn look_into(
     path: &Path,
     file: &File,
     position: u64,

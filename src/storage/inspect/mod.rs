@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use thalweg_protocol::records::{BatchHeader, Record};
-use thalweg_reactor::fs;
+use thalweg_reactor::fs::{self, File};
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::name::{DirKind, FileKind, PartitionName, dir_kind, file_kind};
@@ -238,6 +238,35 @@ impl Out<'_> {
     pub(super) fn stopped(&self) -> bool {
         self.stopped
     }
+}
+
+/// What is wrong with the records in a batch whose checksum holds.
+pub(crate) async fn damage_inside(
+    path: &Path,
+    file: &File,
+    position: u64,
+    header: &BatchHeader,
+) -> io::Result<Option<String>> {
+    let mut damage = None;
+    let mut visit = |item: Item<'_>| {
+        if let Item::Finding(finding) = item
+            && finding.severity == Severity::Damage
+        {
+            damage = Some(finding.text.clone());
+        }
+        ControlFlow::Continue(())
+    };
+    let mut out = Out {
+        visit: &mut visit,
+        options: InspectOptions {
+            verify: true,
+            records: false,
+        },
+        summary: Summary::default(),
+        stopped: false,
+    };
+    log_file::look_into(path, file, position, header, &mut out).await?;
+    Ok(damage)
 }
 
 /// The files right in a directory, each segment's log before its indexes.

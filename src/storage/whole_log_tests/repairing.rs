@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use thalweg_protocol::records::BatchHeader;
 use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
 
-use super::{TOPIC_ID, TestLog, log_file, name, on_plain_engine, small_segments};
+use super::{TOPIC_ID, TestLog, edit, log_file, name, on_plain_engine, small_segments};
 use crate::repair::{Expected, Repair, examine, repair};
 use crate::{
     Checkpoint, FormatPolicy, Gaps, LogDir, OpenPolicy, PartitionOffsets, Recovery, RecoveryReport,
@@ -94,32 +95,22 @@ fn r7_holes_at_begin_middle_and_end_are_taken_as_they_are() {
 }
 
 #[test]
-fn r7_a_log_is_cut_at_what_is_no_batch() {
+fn r7_a_segment_that_lost_its_end_keeps_what_is_whole() {
     on_plain_engine(|path| async move {
         let bases = stopped(&path).await;
         let cut = log_file(&path, bases[1]);
-        let whole = std::fs::read(&cut).expect("a segment");
-        std::fs::write(&cut, &whole[..whole.len() - 1]).expect("cut");
+        let at = *positions(&path, bases[1]).last().expect("a batch");
+        edit(&cut, |bytes| bytes.truncate(bytes.len() - 1));
+        let bytes = at as u64..std::fs::metadata(&cut).expect("a segment").len();
         let (repairs, test, report) = repaired(&path).await;
-        let [
-            Repair::Cut {
-                path: file,
-                end,
-                behind,
-                ..
-            },
-        ] = &repairs[..]
-        else {
-            panic!("{repairs:?}")
-        };
-        assert_eq!((file, behind.len()), (&cut, bases.len() - 2));
-        assert_eq!(test.log.written_end(), *end);
-        assert!(Offset(bases[1]) < *end && *end < Offset(bases[2]));
-        assert_eq!(report.cut, None, "the repair cut it");
-        let aside = format!("{}.cut-away", log_file(&path, bases[2]).display());
-        assert!(Path::new(&aside).exists(), "what was whole is kept");
+        let taken = Repair::TakeOut { path: cut, bytes };
+        assert_eq!(repairs, [taken, Repair::AcceptGap]);
+        assert_eq!(test.log.written_end(), Offset(240));
+        assert_eq!(report.cut, None, "the repair took it");
+        let kept: Vec<_> = (0..240).step_by(3).filter(|b| b + 3 != bases[2]).collect();
+        assert_eq!(batches_of(&test).await, kept);
         test.fill(2).await;
-        assert_eq!(test.log.written_end(), Offset(end.0 + 6));
+        assert_eq!(test.log.written_end(), Offset(246));
     });
 }
 
@@ -138,5 +129,92 @@ fn r7_a_lost_log_begins_where_it_had_come_to() {
         ));
         assert_eq!(test.log.start_offset(), Offset(240));
         assert_eq!(test.log.written_end(), Offset(240));
+    });
+}
+
+/// The bases of the batches of 3 records that the log holds.
+async fn batches_of(test: &TestLog) -> Vec<i64> {
+    let all = test.read_all().await;
+    let mut rest = &all[..];
+    let mut bases = Vec::new();
+    while let Ok(header) = BatchHeader::parse(rest) {
+        bases.push(header.base_offset.0);
+        rest = &rest[header.total_bytes()..];
+    }
+    bases
+}
+
+/// Where the batches of the segment at `base` begin.
+fn positions(path: &Path, base: i64) -> Vec<usize> {
+    let bytes = std::fs::read(log_file(path, base)).expect("a segment");
+    let mut at = 0;
+    let mut all = Vec::new();
+    while let Ok(header) = BatchHeader::parse(&bytes[at..]) {
+        all.push(at);
+        at += header.total_bytes();
+    }
+    all
+}
+
+#[test]
+fn r7_damaged_batches_in_the_middle_are_found_all_at_once_and_taken_out() {
+    for clean in [true, false] {
+        on_plain_engine(|path| async move {
+            let bases = stopped(&path).await;
+            let last = bases[bases.len() - 1];
+            // The first batch of a segment, two in the middle of one, its last, and one of the active segment: by
+            // content, by epoch, which is in no checksum, and by length.
+            let flips = [
+                (bases[0], 0, 70, 1),
+                (bases[2], 1, 70, 1),
+                (bases[2], 3, 15, 1),
+                (bases[3], usize::MAX, 70, 1),
+                (last, 1, 10, 1),
+            ];
+            let mut lost = BTreeSet::new();
+            for (base, batch, byte, mask) in flips {
+                let all = positions(&path, base);
+                let batch = batch.min(all.len() - 1);
+                lost.insert(base + 3 * batch as i64);
+                edit(&log_file(&path, base), |bytes| {
+                    bytes[all[batch] + byte] ^= mask;
+                });
+            }
+            if !clean {
+                let dir = LogDir::examine(&path).await.expect("nobody has it");
+                dir.forget_clean_stop().await.expect("forgotten");
+            }
+            let before = std::fs::read(log_file(&path, bases[2])).expect("a segment");
+            let (repairs, test, report) = repaired(&path).await;
+            let taken = repairs
+                .iter()
+                .filter(|one| matches!(one, Repair::TakeOut { .. }));
+            assert_eq!(taken.count(), 5, "{repairs:?}");
+            assert_eq!(report.cut, None);
+            assert_eq!(test.log.written_end(), Offset(240));
+            let kept: Vec<_> = (0..240).step_by(3).filter(|b| !lost.contains(b)).collect();
+            assert_eq!(batches_of(&test).await, kept);
+            let aside = format!("{}.cut-away", log_file(&path, bases[2]).display());
+            assert_eq!(std::fs::read(aside).expect("kept"), before);
+        });
+    }
+}
+
+#[test]
+fn r7_a_damaged_last_batch_and_a_segment_of_damage_leave_the_rest() {
+    on_plain_engine(|path| async move {
+        let bases = stopped(&path).await;
+        let last = bases[bases.len() - 1];
+        let end = last + 3 * (positions(&path, last).len() as i64 - 1);
+        let at = *positions(&path, last).last().expect("a batch");
+        edit(&log_file(&path, last), |bytes| bytes[at + 70] ^= 1);
+        edit(&log_file(&path, bases[1]), |bytes| bytes.fill(7));
+        let (_, test, _) = repaired(&path).await;
+        assert_eq!(test.log.written_end(), Offset(end));
+        let whole = |b: &i64| *b < bases[1] || *b >= bases[2];
+        let kept: Vec<_> = (0..end).step_by(3).filter(whole).collect();
+        assert_eq!(batches_of(&test).await, kept);
+        test.fill(1).await;
+        assert_eq!(test.log.written_end(), Offset(end + 3));
     });
 }

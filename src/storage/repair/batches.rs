@@ -1,0 +1,316 @@
+//! Every batch of a log, checked as `thalweg inspect --verify` does, and what is to be taken out of it.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchHeader};
+use thalweg_reactor::fs::{self, File, OpenMode};
+use thalweg_types::{LeaderEpoch, Offset};
+
+use super::{CUT_AWAY, DAMAGES_MAX, Finding, Repair, think_done, with_ending};
+use crate::error::{LogError, Missing};
+use crate::inspect;
+use crate::listing;
+use crate::options::{Gaps, Opening, Recovery};
+use crate::removal::files_of;
+use crate::scan::{self, BadBatch, BatchScan, Check, Step};
+
+/// Bytes that are copied at once.
+const COPY_BYTES: u64 = 1024 * 1024;
+/// Of a file that is being written: a start removes it.
+const UNFINISHED: &str = ".tmp";
+
+/// A place between two batches of a segment.
+#[derive(Clone, Copy)]
+struct Place {
+    position: u64,
+    next_offset: Offset,
+    epoch: LeaderEpoch,
+}
+
+struct Segment {
+    path: PathBuf,
+    file: File,
+    base: Offset,
+    /// Where the next one begins.
+    next: Option<Offset>,
+    bytes: u64,
+}
+
+struct Damage {
+    /// Where the batch stands that is taken out.
+    at: Place,
+    text: String,
+    /// Whole batches go on there.
+    resume: Option<u64>,
+}
+
+/// Adds to `findings` what is wrong with the log in `dir` when those before are repaired, and to `opening` what
+/// follows. After a crash, what lies above the recovery point is left to the start.
+pub(super) async fn check(
+    dir: &Path,
+    opening: &mut Opening,
+    findings: &mut Vec<Finding>,
+) -> Result<(), LogError> {
+    if !fs::exists(dir)
+        .await
+        .map_err(LogError::io("look for", dir))?
+    {
+        return Ok(());
+    }
+    let up_to = match opening.recovery {
+        Recovery::AfterCleanStop => Offset(i64::MAX),
+        Recovery::AfterCrash { recovery_point } => recovery_point,
+    };
+    let known_end = opening.known_end.unwrap_or_default();
+    let mut place = Place {
+        position: 0,
+        next_offset: Offset::ZERO,
+        epoch: LeaderEpoch::NONE,
+    };
+    for segment in segments(dir, opening).await? {
+        place.position = 0;
+        place.next_offset = place.next_offset.max(segment.base);
+        loop {
+            let (end, damage) =
+                (segment.walk(place).await).map_err(LogError::io("read", &segment.path))?;
+            place = end;
+            let Some(damage) = damage else { break };
+            if damage.at.next_offset >= up_to || findings.len() >= DAMAGES_MAX {
+                return Ok(());
+            }
+            findings.push(segment.taking_out(&damage));
+            place = damage.at;
+            let Some(resume) = damage.resume else {
+                let missing = segment.missing_behind(place.next_offset, known_end);
+                accept(missing, opening, findings);
+                break;
+            };
+            place.position = resume;
+        }
+    }
+    Ok(())
+}
+
+/// The segments of the log. What lies below its start is on its way out.
+async fn segments(dir: &Path, opening: &Opening) -> Result<Vec<Segment>, LogError> {
+    let start = opening.log_start.unwrap_or_default();
+    let logs: Vec<_> = listing::list(dir).await?.logs.into_iter().collect();
+    let mut segments = Vec::new();
+    for (index, (base, bytes)) in logs.iter().enumerate() {
+        let next = logs.get(index + 1).map(|(base, _)| *base);
+        if next.is_some_and(|next| next <= start) {
+            continue;
+        }
+        let [path, ..] = files_of(dir, *base);
+        segments.push(Segment {
+            file: (fs::open(&path, OpenMode::Read).await).map_err(LogError::io("open", &path))?,
+            path,
+            base: *base,
+            next,
+            bytes: *bytes,
+        });
+    }
+    Ok(segments)
+}
+
+/// What the log then lacks at a joint or at its end is taken as it is.
+fn accept(missing: Option<(LogError, Repair)>, opening: &mut Opening, findings: &mut Vec<Finding>) {
+    let Some((error, repair)) = missing else {
+        return;
+    };
+    if repair == Repair::AcceptGap && opening.gaps == Gaps::MayBe {
+        return;
+    }
+    think_done(&repair, opening);
+    findings.push(Finding {
+        damage: error.to_string(),
+        repair,
+    });
+}
+
+impl Segment {
+    fn scan(&self, from: Place) -> BatchScan {
+        let (base, file) = (self.base, self.file.clone());
+        BatchScan::new(file, Check::Checksums, base, from.position, self.bytes)
+            .after(from.next_offset, from.epoch)
+    }
+
+    /// Checks batches from `from` on, up to the first damage or the end.
+    async fn walk(&self, from: Place) -> io::Result<(Place, Option<Damage>)> {
+        let mut scan = self.scan(from);
+        let mut before = None;
+        loop {
+            let at = Place {
+                position: scan.position(),
+                next_offset: scan.next_offset(),
+                epoch: scan.epoch(),
+            };
+            match scan.next().await? {
+                Step::End => return Ok((at, None)),
+                Step::Bad(BadBatch::Zeros) if self.next == Some(at.next_offset) => {
+                    // Written ahead of the batches.
+                    return Ok((at, None));
+                }
+                Step::Bad(reason) => {
+                    return Ok((at, Some(self.damage(before, at, &reason).await?)));
+                }
+                Step::Batch(mark, header) => {
+                    let position = mark.position;
+                    let inside =
+                        inspect::damage_inside(&self.path, &self.file, position, &header).await?;
+                    if let Some(text) = inside {
+                        let resume = Some(scan.position());
+                        return Ok((at, Some(Damage { at, text, resume })));
+                    }
+                    before = Some(at);
+                }
+            }
+        }
+    }
+
+    async fn damage(
+        &self,
+        before: Option<Place>,
+        at: Place,
+        reason: &BadBatch,
+    ) -> io::Result<Damage> {
+        // Offset and epoch of a batch are in no checksum: it may be the one before that says too much.
+        let runs_back = match reason {
+            BadBatch::OffsetRunsBack { .. } | BadBatch::EpochRunsBack { .. } => before,
+            BadBatch::Zeros
+            | BadBatch::ShortHeader { .. }
+            | BadBatch::ShortBatch { .. }
+            | BadBatch::Header(_)
+            | BadBatch::Checksum
+            | BadBatch::OffsetSpan { .. } => None,
+        };
+        if let Some(before) = runs_back {
+            let without = Place {
+                position: at.position,
+                ..before
+            };
+            if self.is_whole(without).await? {
+                return Ok(Damage {
+                    at: before,
+                    text: format!("offset or epoch do not fit the batch behind it: {reason}"),
+                    resume: Some(at.position),
+                });
+            }
+        }
+        Ok(Damage {
+            at,
+            text: reason.to_string(),
+            resume: self.resume_behind(at).await?,
+        })
+    }
+
+    async fn is_whole(&self, at: Place) -> io::Result<bool> {
+        let step = self.scan(at).next().await?;
+        Ok(matches!(step, Step::Batch(..)))
+    }
+
+    /// Where whole batches go on behind the bad one at `at`: where it says that it ends, else wherever the next
+    /// one is found.
+    async fn resume_behind(&self, at: Place) -> io::Result<Option<u64>> {
+        let head = fs::read_at(&self.file, at.position, BATCH_HEADER_BYTES).await?;
+        if let Ok(header) = BatchHeader::parse(&head) {
+            let position = at.position.saturating_add(header.total_bytes() as u64);
+            if position < self.bytes && self.is_whole(Place { position, ..at }).await? {
+                return Ok(Some(position));
+            }
+        }
+        let range = at.position + 1..self.bytes;
+        let found = scan::find_batch(&self.file, range, self.base, at.next_offset).await?;
+        Ok(found.map(|mark| mark.position))
+    }
+
+    fn taking_out(&self, damage: &Damage) -> Finding {
+        let Place {
+            position,
+            next_offset,
+            ..
+        } = damage.at;
+        Finding {
+            damage: format!(
+                "{} is damaged at byte {position} (offset {next_offset}): {}",
+                self.path.display(),
+                damage.text
+            ),
+            repair: Repair::TakeOut {
+                path: self.path.clone(),
+                bytes: position..damage.resume.unwrap_or(self.bytes),
+            },
+        }
+    }
+
+    /// What is missing when this segment ends at `end`, and what is done about it.
+    fn missing_behind(&self, end: Offset, known_end: Offset) -> Option<(LogError, Repair)> {
+        let (what, up_to, repair) = match self.next {
+            Some(next) => (Missing::Between, next, Repair::AcceptGap),
+            None => (Missing::End, known_end, Repair::EndAt(end)),
+        };
+        let error = LogError::RecordsMissing {
+            path: self.path.clone(),
+            what,
+            from: end,
+            up_to,
+        };
+        (end < up_to).then_some((error, repair))
+    }
+}
+
+/// Writes the segment at `path` without `ranges`, which are in order. As it was, it is kept beside it; its indexes,
+/// which say where batches stood, are removed and come again from the log.
+pub(super) async fn take_out(path: &Path, ranges: &[Range<u64>]) -> Result<(), LogError> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let aside = with_ending(path, CUT_AWAY);
+    let kept = fs::exists(&aside).await;
+    // One of an earlier repair has more.
+    if !kept.map_err(LogError::io("look for", &aside))? {
+        copy_without(path, &aside, &[]).await?;
+    }
+    let unfinished = with_ending(path, UNFINISHED);
+    copy_without(path, &unfinished, ranges).await?;
+    for ending in ["index", "timeindex"] {
+        let index = path.with_extension(ending);
+        match fs::unlink(&index).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(LogError::io("remove", &index))?,
+        }
+    }
+    fs::rename(&unfinished, path)
+        .await
+        .map_err(LogError::io("rename", &unfinished))?;
+    fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
+}
+
+async fn copy_without(from: &Path, to: &Path, ranges: &[Range<u64>]) -> Result<(), LogError> {
+    let source = fs::open(from, OpenMode::Read)
+        .await
+        .map_err(LogError::io("open", from))?;
+    let bytes = fs::len(&source)
+        .await
+        .map_err(LogError::io("look at", from))?;
+    let target = fs::open(to, OpenMode::CreateEmpty)
+        .await
+        .map_err(LogError::io("create", to))?;
+    let (mut at, mut written) = (0, 0);
+    let end = bytes..bytes;
+    for range in ranges.iter().chain([&end]) {
+        while at < range.start {
+            let wanted = (range.start - at).min(COPY_BYTES) as usize;
+            let piece = fs::read_at(&source, at, wanted)
+                .await
+                .map_err(LogError::io("read", from))?;
+            at += wanted as u64;
+            let more = fs::write_at(&target, vec![piece.freeze()], written).await;
+            written += more.map_err(LogError::io("write", to))?;
+        }
+        at = range.end;
+    }
+    fs::sync_all(&target)
+        .await
+        .map_err(LogError::io("fsync", to))
+}
