@@ -52,7 +52,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         }
         let summary = outcome.map_err(|e| unreadable(&e))?;
         add(&mut total, &summary);
-        if path.join("meta.properties").is_file() {
+        if path.join(repair::META_PROPERTIES).is_file() {
             match runtime.block_on(repair::preview(path)) {
                 Ok(lines) => {
                     is_to_repair |= !lines.is_empty();

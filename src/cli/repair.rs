@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -21,6 +22,9 @@ use crate::settings;
 /// Directory of the metadata log, as Kafka names it.
 const METADATA_DIR: &str = "__cluster_metadata-0";
 
+/// What every formatted data directory has.
+pub(crate) const META_PROPERTIES: &str = "meta.properties";
+
 /// Runs the command.
 ///
 /// # Errors
@@ -29,6 +33,14 @@ const METADATA_DIR: &str = "__cluster_metadata-0";
 pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
     let config = settings::load(&args.settings, None)?.config;
     let path = settings::data_dir(&args.settings, &config);
+    if fs::metadata(path.join(META_PROPERTIES)).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+        let text = format!(
+            "{} is no data directory: it has no {META_PROPERTIES}. --config FILE or --data-dir D says where the \
+             broker's is",
+            path.display()
+        );
+        return Err(Failure::new(Exit::NotFound, text));
+    }
     let runtime = Runtime::new(RuntimeOptions {
         name: "repair".to_owned(),
         engine: EngineChoice::Plain,

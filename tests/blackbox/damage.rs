@@ -347,3 +347,18 @@ fn r7_repair_finds_every_damaged_batch_and_repairs_all_in_one_go() {
         );
     }
 }
+
+/// Without a data directory the message says where to name one.
+#[test]
+fn repair_without_a_data_directory_says_how_to_name_one() {
+    let empty = tempfile::tempdir().expect("a folder");
+    let path = empty.path().to_str().expect("UTF-8");
+    let output = thalweg(&["repair", "--data-dir", path]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert_eq!(said.matches(path).count(), 1, "{said}");
+    assert!(
+        said.contains("--config") && said.contains("--data-dir"),
+        "{said}"
+    );
+}
