@@ -180,10 +180,14 @@ impl Model {
         }
         check_epochs(&log, found)?;
         check_producers(&log, found)?;
-        // Below the start nobody knows.
-        self.versions = BTreeMap::new();
+        // What was written and cut off again without a sync comes back in a power loss, until what
+        // takes its place is durable. Below the start nobody knows.
+        self.versions.retain(|base, _| *base >= found.durable);
         for batch in &log {
-            self.versions.insert(batch.base, vec![batch.clone()]);
+            let versions = self.versions.entry(batch.base).or_default();
+            if versions.iter().all(|known| known.bytes != batch.bytes) {
+                versions.push(batch.clone());
+            }
         }
         self.chain = log;
         self.written = found.end;
