@@ -27,11 +27,17 @@ pub(crate) async fn finish_swaps(dir: &Path, found: Listing) -> Result<Listing, 
         // KAFKA-6264: such a segment is a part of a split that was not finished.
         *suffix == "log" && found.cleaned_logs.first().is_none_or(|first| base < first)
     });
-    let bases: BTreeSet<Offset> = bases.map(|(base, _)| *base).collect();
-    for base in &bases {
-        finish(dir, *base, &found).await?;
+    let mut finished = BTreeSet::new();
+    for (base, _) in bases {
+        if let Some(end) = usable(dir, *base, &found).await? {
+            finish(dir, *base, end, &found).await?;
+            finished.insert(*base);
+        }
     }
-    let useless = found.swaps.iter().filter(|(base, _)| !bases.contains(base));
+    let useless = found
+        .swaps
+        .iter()
+        .filter(|(base, _)| !finished.contains(base));
     for (base, suffix) in useless {
         let path = CleanStep::Swap.of(&dir.join(format!("{:020}.{suffix}", base.0)));
         remove(&path).await?;
@@ -39,11 +45,30 @@ pub(crate) async fn finish_swaps(dir: &Path, found: Listing) -> Result<Listing, 
     list(dir).await
 }
 
-async fn finish(dir: &Path, base: Offset, found: &Listing) -> Result<(), LogError> {
+/// Where the new segment at `base` ends. `None` when it is not whole and nothing that it was to replace
+/// is gone: the old segments are set aside from the first one on, so they serve as before.
+async fn usable(dir: &Path, base: Offset, found: &Listing) -> Result<Option<Offset>, LogError> {
     let end = end_of(dir, base).await?;
+    let whole = end.filter(|end| *end > base);
+    if !found.logs.contains_key(&base) {
+        let path = CleanStep::Swap.of(&log_path(dir, base));
+        return whole
+            .map(Some)
+            .ok_or(LogError::UnfinishedCompaction { path });
+    }
+    // It ends where the last of the old ones ended, which is where the next segment begins.
+    let fits = whole.filter(|end| found.logs.contains_key(end));
+    if fits.is_none() {
+        tracing::error!(dir = %dir.display(), base = base.0,
+            "a compacted segment is damaged: removed, since what it was to replace is still there");
+    }
+    Ok(fits)
+}
+
+async fn finish(dir: &Path, base: Offset, end: Offset, found: &Listing) -> Result<(), LogError> {
     let replaced: Vec<Offset> = found
         .logs
-        .range(base.plus(1)..end.max(base.plus(1)))
+        .range(base.plus(1)..end)
         .map(|(old, _)| *old)
         .collect();
     tracing::info!(dir = %dir.display(), base = base.0, replaces = replaced.len() + 1,
@@ -58,8 +83,8 @@ async fn finish(dir: &Path, base: Offset, found: &Listing) -> Result<(), LogErro
         .map_err(|(path, source)| LogError::io("rename", path)(source))
 }
 
-/// Where the new segment at `base` ends.
-async fn end_of(dir: &Path, base: Offset) -> Result<Offset, LogError> {
+/// Where the batches of the new segment at `base` end; `None` when they are damaged.
+async fn end_of(dir: &Path, base: Offset) -> Result<Option<Offset>, LogError> {
     let path = CleanStep::Swap.of(&log_path(dir, base));
     let io = |operation| LogError::io(operation, path.clone());
     let file = fs::open(&path, OpenMode::Read).await.map_err(io("open"))?;
@@ -68,11 +93,11 @@ async fn end_of(dir: &Path, base: Offset) -> Result<Offset, LogError> {
     loop {
         match scan.next().await.map_err(io("read"))? {
             Step::Batch(..) => {}
-            Step::End => return Ok(scan.next_offset()),
+            Step::End => return Ok(Some(scan.next_offset())),
             Step::Bad(reason) => {
                 tracing::error!(path = %path.display(), position = scan.position(), %reason,
                     "a compacted segment is damaged");
-                return Err(LogError::UnfinishedCompaction { path });
+                return Ok(None);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg_protocol::records::BatchOptions;
+use thalweg_protocol::records::{BatchOptions, batches};
 use thalweg_types::Offset;
 
 use super::{append, compact, names, roomy, small};
@@ -119,12 +119,30 @@ fn st_14_a_crash_while_a_swap_is_finished_is_finished_again() {
 }
 
 #[test]
-fn st_14_a_damaged_swap_is_refused_and_nothing_is_changed() {
+fn st_14_a_swap_that_is_not_whole_replaces_nothing() {
+    on_plain_engine(|dir| async move {
+        let (old, new) = old_and_new(&dir).await;
+        let was = bytes_in(&old).await;
+        let whole = std::fs::read(file(&new, 0, "log")).expect("a segment");
+        let first = batches(&whole).next().expect("a batch").expect("whole");
+        let mut flipped = whole.clone();
+        flipped[70] ^= 1;
+        let bad = [&[][..], &whole[..first.bytes.len()], &whole[..70], &flipped];
+        for bytes in bad {
+            std::fs::write(file(&old, 0, "log.swap"), bytes).expect("written");
+            assert_eq!(bytes_in(&old).await, was, "{} bytes", bytes.len());
+        }
+    });
+}
+
+#[test]
+fn st_14_a_damaged_swap_whose_old_segment_is_gone_is_refused_and_nothing_is_changed() {
     on_plain_engine(|dir| async move {
         let (old, new) = old_and_new(&dir).await;
         let swap = file(&old, 0, "log.swap");
         std::fs::copy(file(&new, 0, "log"), &swap).expect("a copy");
         edit(&swap, |bytes| bytes[70] ^= 1);
+        std::fs::remove_file(file(&old, 0, "log")).expect("removed");
         let before = names(&old);
         let refused = TestLog::open(&old, small(), FROM_ZERO).await;
         assert!(matches!(
