@@ -194,7 +194,10 @@ impl Maker<'_> {
         let mut out = Vec::new();
         let stated = f.default.as_deref();
         if stated == Some("null") {
-            length(&mut out, None, true, 4);
+            match f.ty {
+                Type::Struct(_) => out.push(0xff),
+                _ => length(&mut out, None, true, 4),
+            }
             return out;
         }
         let number: i64 = match stated {
