@@ -13,7 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use thalweg_client::{Acks, Idempotence, MissingTopic, Producer, ProducerOptions, Spread};
+use thalweg_client::{
+    Acks, ClientError, Idempotence, MissingTopic, Producer, ProducerOptions, Spread,
+};
 use thalweg_protocol::records::{Codec, RecordHeader};
 
 use crate::args::{AcksChoice, CodecChoice, PartitionerChoice, ProduceArgs};
@@ -231,7 +233,7 @@ impl Lines<'_> {
             producer.send(topic, record)
         });
         match outcome {
-            Ok(sent) => Ok(sent?),
+            Ok(sent) => sent.map_err(|error| self.with_lines(error)),
             Err(reason) => {
                 // What came before it is still to be delivered.
                 self.flush()?;
@@ -242,10 +244,25 @@ impl Lines<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        self.producer.flush()?;
+        let flushed = self.producer.flush();
+        flushed.map_err(|error| self.with_lines(error))?;
         self.confirm();
         self.progress.show();
         Ok(())
+    }
+
+    /// Says which lines were not confirmed: each line is one record.
+    fn with_lines(&self, error: ClientError) -> Failure {
+        let mut failure = Failure::from(error);
+        if let Some(lines) = self.producer.refused() {
+            let (first, last) = lines.into_inner();
+            let named = match first == last {
+                true => format!("line {first}"),
+                false => format!("among lines {first} to {last}"),
+            };
+            failure.message = format!("{named} of the input: {}", failure.message);
+        }
+        failure
     }
 
     fn confirm(&mut self) {

@@ -6,6 +6,7 @@
 //! be in the log twice.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -129,6 +130,15 @@ struct Sealed {
     partition: i32,
     records: u32,
     bytes: Bytes,
+    numbers: RangeInclusive<u64>,
+}
+
+/// A batch that takes more records.
+#[derive(Debug)]
+struct Open {
+    builder: BatchBuilder,
+    /// Its first and last record, as [`Producer::refused`] counts them.
+    numbers: RangeInclusive<u64>,
 }
 
 #[derive(Debug)]
@@ -140,7 +150,7 @@ struct Flight {
 #[derive(Debug)]
 struct TopicState {
     partitioner: Partitioner,
-    builders: Vec<BatchBuilder>,
+    open: Vec<Open>,
 }
 
 /// See the module's documentation. [`Producer::flush`] before dropping it.
@@ -153,6 +163,9 @@ pub struct Producer {
     identity: Option<(ProducerId, ProducerEpoch)>,
     flights: BTreeMap<i32, Flight>,
     delivered: Vec<Delivery>,
+    /// Records that were given to [`Producer::send`].
+    sent: u64,
+    refused: Option<RangeInclusive<u64>>,
 }
 
 impl Producer {
@@ -166,6 +179,8 @@ impl Producer {
             identity: None,
             flights: BTreeMap::new(),
             delivered: Vec::new(),
+            sent: 0,
+            refused: None,
         }
     }
 
@@ -179,6 +194,7 @@ impl Producer {
     /// # Errors
     /// Of this record, or of an earlier batch (whose records are then lost to this producer).
     pub fn send(&mut self, topic: &str, record: &Outgoing<'_>) -> Result<()> {
+        self.sent += 1;
         if !self.topics.contains_key(topic) {
             self.open_topic(topic)?;
         }
@@ -188,25 +204,32 @@ impl Producer {
                 return Ok(());
             };
             let at = partition.unwrap_or_else(|| state.partitioner.choose(record.key));
-            let builder = usize::try_from(at)
-                .ok()
-                .and_then(|p| state.builders.get_mut(p));
-            let Some(builder) = builder else {
+            let open = usize::try_from(at).ok().and_then(|p| state.open.get_mut(p));
+            let Some(open) = open else {
                 let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
                 return Err(no_partition(known, at));
             };
             let size = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+            let builder = &mut open.builder;
             if builder.is_empty() || builder.uncompressed_bytes() + size <= self.options.batch_bytes
             {
                 let timestamp = record.timestamp.unwrap_or_else(now);
+                let first = match builder.is_empty() {
+                    true => self.sent,
+                    false => *open.numbers.start(),
+                };
+                open.numbers = first..=self.sent;
                 return builder
                     .push(timestamp, record.key, record.value, record.headers)
-                    .map_err(|e| ClientError::Invalid(format!("cannot send a record: {e}")));
+                    .map_err(|e| {
+                        self.refused = Some(self.sent..=self.sent);
+                        ClientError::Invalid(format!("cannot send a record: {e}"))
+                    });
             }
             if record.partition.is_none() {
                 partition = Some(state.partitioner.choose_after_full(record.key, at));
             }
-            let sealed = seal(topic, at, builder, self.options.codec)?;
+            let sealed = seal(topic, at, open, self.options.codec)?;
             self.dispatch(vec![sealed])?;
         }
     }
@@ -218,9 +241,9 @@ impl Producer {
     pub fn flush(&mut self) -> Result<()> {
         let mut sealed = Vec::new();
         for (topic, state) in &mut self.topics {
-            for (partition, builder) in (0..).zip(&mut state.builders) {
-                if !builder.is_empty() {
-                    sealed.push(seal(topic, partition, builder, self.options.codec)?);
+            for (partition, open) in (0..).zip(&mut state.open) {
+                if !open.builder.is_empty() {
+                    sealed.push(seal(topic, partition, open, self.options.codec)?);
                 }
             }
         }
@@ -236,6 +259,13 @@ impl Producer {
         std::mem::take(&mut self.delivered)
     }
 
+    /// First and last record, counted from 1 as they were given to [`Producer::send`], of the batch that was not
+    /// confirmed when a call failed for one.
+    #[must_use]
+    pub fn refused(&self) -> Option<RangeInclusive<u64>> {
+        self.refused.clone()
+    }
+
     fn open_topic(&mut self, name: &str) -> Result<()> {
         self.identify()?;
         let topic = self.cluster.topic(name, self.options.missing_topic)?;
@@ -248,10 +278,13 @@ impl Producer {
             }),
             ..BatchOptions::default()
         };
-        let builders = (0..partitions).map(|_| BatchBuilder::new(options.clone()));
+        let open = (0..partitions).map(|_| Open {
+            builder: BatchBuilder::new(options.clone()),
+            numbers: 0..=0,
+        });
         let state = TopicState {
             partitioner: Partitioner::new(self.options.spread, partitions, now().0 as u32),
-            builders: builders.collect(),
+            open: open.collect(),
         };
         self.topics.insert(name.to_owned(), state);
         Ok(())
@@ -359,6 +392,7 @@ impl Producer {
         let (mut leader, mut error) = (leader, error);
         loop {
             if !self.cluster.prepare_retry_at(leader, &error) || Instant::now() + pause > deadline {
+                self.refused = Some(batch.numbers);
                 return Err(error);
             }
             thread::sleep(pause);
@@ -475,7 +509,8 @@ impl Producer {
     }
 }
 
-fn seal(topic: &str, partition: i32, builder: &mut BatchBuilder, codec: Codec) -> Result<Sealed> {
+fn seal(topic: &str, partition: i32, open: &mut Open, codec: Codec) -> Result<Sealed> {
+    let builder = &mut open.builder;
     let records = builder.record_count() as u32;
     let bytes = builder
         .build(codec)
@@ -488,6 +523,7 @@ fn seal(topic: &str, partition: i32, builder: &mut BatchBuilder, codec: Codec) -
         partition,
         records,
         bytes,
+        numbers: open.numbers.clone(),
     })
 }
 

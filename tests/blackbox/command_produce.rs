@@ -222,3 +222,34 @@ fn batches_carry_a_producer_id_unless_told_otherwise() {
         [(true, 0), (false, -1), (false, -1), (true, 0), (true, 1)]
     );
 }
+
+#[test]
+fn a_record_that_is_refused_for_its_size_names_its_line() {
+    let broker = created("limited", "1");
+    let limit = [
+        "topic",
+        "alter",
+        "limited",
+        "--config",
+        "max.message.bytes=1000",
+    ];
+    against(&broker, &limit, 0);
+    let large = "x".repeat(2000);
+    let produce = ["produce", "limited", "--batch-bytes", "100"];
+    let input = format!("a\nb\n{large}\nc\n");
+    let output = with_input(&broker, &produce, input.as_bytes());
+    fails(&output, 1, "thalweg: line 3 of the input: ");
+    fails(&output, 1, "MESSAGE_TOO_LARGE");
+    let produce = ["produce", "limited"];
+    let output = with_input(&broker, &produce, input.as_bytes());
+    fails(&output, 1, "thalweg: among lines 1 to 4 of the input: ");
+    // The line and the record are counted alike over keys and partitions.
+    broker
+        .connect()
+        .create_topic("many", 3, &[("max.message.bytes", "1000")]);
+    let flags = ["--key-separator", ":", "--batch-bytes", "100"];
+    let produce = [&["produce", "many"][..], &flags].concat();
+    let input: String = (0..20).map(|n| format!("{n}:a\n")).collect();
+    let output = with_input(&broker, &produce, format!("{input}k:{large}").as_bytes());
+    fails(&output, 1, "thalweg: line 21 of the input: ");
+}
