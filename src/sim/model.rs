@@ -180,14 +180,10 @@ impl Model {
         }
         check_epochs(&log, found)?;
         check_producers(&log, found)?;
-        // What was written and cut off again without a sync comes back in a power loss, until what
-        // takes its place is durable. Below the start nobody knows.
-        self.versions.retain(|base, _| *base >= found.durable);
+        // Below the start nobody knows.
+        self.versions = BTreeMap::new();
         for batch in &log {
-            let versions = self.versions.entry(batch.base).or_default();
-            if versions.iter().all(|known| known.bytes != batch.bytes) {
-                versions.push(batch.clone());
-            }
+            self.versions.insert(batch.base, vec![batch.clone()]);
         }
         self.chain = log;
         self.written = found.end;

@@ -288,7 +288,12 @@ impl Inner {
             // Part of it may be there: the file must end where the last written batch does (R9). Zeros
             // ahead of it give their room back.
             segment.zeroed.set(0);
-            if let Err(error) = fs::truncate(&file, position).await {
+            // Durably: what is cut off would come back in a power loss, below a younger leader epoch.
+            let cut = match fs::truncate(&file, position).await {
+                Ok(()) => fs::sync_in_background(&file, || ()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = cut {
                 health.judge(&segment.path(), &error);
                 self.go_offline(&error.to_string());
                 return;
