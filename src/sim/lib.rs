@@ -32,6 +32,7 @@ pub mod dice;
 pub mod disk;
 mod life;
 pub mod model;
+mod panics;
 mod run;
 
 pub use run::{Failed, Tally, run};

@@ -14,6 +14,7 @@ use crate::dice::Dice;
 use crate::disk::{Faults, SimDisk};
 use crate::life::{End, Ended, Life, Outcome, Partition};
 use crate::model::Model;
+use crate::panics;
 
 /// Most lives of a run.
 const LIVES_MAX: u64 = 12;
@@ -89,6 +90,7 @@ impl std::fmt::Display for Failed {
 /// # Panics
 /// When the machine does not let it make or remove files.
 pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
+    panics::watch();
     fs::create_dir_all(dir).expect("a directory for the run");
     let disk = Rc::new(SimDisk::new(dir, seed));
     let mut dice = Dice::new(seed);
@@ -115,6 +117,10 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
         tally.lives += 1;
         tally.operations += happened.operations;
         tally.disk_failures += u64::from(happened.io_errors > 0);
+        let lived = match panics::take() {
+            Some(text) => Err(End::Broken(format!("a task panics: {text}"))),
+            None => lived,
+        };
         let outcome = match lived {
             Ok(outcome) => outcome,
             Err(End::Disk(text)) => {

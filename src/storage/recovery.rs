@@ -249,10 +249,6 @@ impl Work {
             index = marked.index;
         }
         while let Some(segment) = self.segments.get(index).cloned() {
-            if index > first && self.is_hole(segment.base) {
-                self.cut_at_hole(index, recovery_point).await?;
-                break;
-            }
             let scanned = match marked.take() {
                 Some(marked) => marked.scanned,
                 None => self.scan_whole(&segment, epoch).await?,
@@ -270,7 +266,12 @@ impl Work {
                 }
             }
             segment.set_warm(scanned.file, scanned.indexes);
-            if index + 1 < self.segments.len() {
+            if let Some(next) = self.segments.get(index + 1).map(|next| next.base) {
+                if self.is_hole(next) {
+                    // This one is the active segment then, and stays in memory.
+                    self.cut_at_hole(index + 1, recovery_point).await?;
+                    break;
+                }
                 self.close_scanned(&segment).await?;
             }
             index += 1;

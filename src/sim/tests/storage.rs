@@ -19,12 +19,14 @@ const SEEDS_SHORT: u64 = 100;
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Seeds that have shown a defect.
-const REGRESSIONS: [u64; 3] = [
+const REGRESSIONS: [u64; 4] = [
     // Appends where a torn tail had been cut were reported as durable without an fdatasync.
     1_796_000_595_229_497,
     // What a full disk had left of a write was cut off, and the cut was never synced.
     1_796_001_062_862_256,
     1_796_004_861_533_049,
+    // The segment before one that a crash had lost became the active one without its file.
+    254,
 ];
 
 static RUNNING: AtomicU64 = AtomicU64::new(0);

@@ -1,6 +1,7 @@
 //! A log that a clean stop left whole, and of which something is missing at the next start.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use thalweg_types::Offset;
 
@@ -148,6 +149,12 @@ fn st_5_a_segment_lost_in_a_crash_ends_the_log_unless_it_was_on_the_disk() {
             .expect("opened");
         assert_eq!(test.log.written_end(), Offset(bases[2]));
         assert_eq!(report.segments_removed, bases.len() - 3);
+        // What was closed before is the active segment now: it takes appends.
+        let active = Rc::clone(test.log.inner.state.borrow().active());
+        assert_eq!(active.base, Offset(bases[1]));
+        assert!(active.warm_now().is_some(), "its file is open");
+        test.fill(1).await;
+        assert_eq!(test.log.written_end(), Offset(bases[2] + 3));
     });
 }
 
