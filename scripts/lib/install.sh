@@ -57,20 +57,26 @@ need_test_tools() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
 }
 
-# Prints the folder that holds Kafka's command-line tools as jars, fetching them if needed.
-kafka_jars() {
-  local folder="$THALWEG_CACHE/kafka-$KAFKA_VERSION"
+# maven_jars NAME POM: prints the folder with the jars that a POM names, fetching them if needed.
+maven_jars() {
+  local folder="$THALWEG_CACHE/$1-$KAFKA_VERSION"
   local plugin=org.apache.maven.plugins:maven-dependency-plugin:3.8.1
   if [ ! -e "$folder/complete" ]; then
-    say "fetching Kafka $KAFKA_VERSION's tools from Maven Central into $folder" >&2
+    say "fetching the jars of $1 $KAFKA_VERSION from Maven Central into $folder" >&2
     mkdir -p "$folder"
-    mvn --quiet --batch-mode -Dstyle.color=never --file "$ROOT/tests/foreign/pom.xml" \
+    mvn --quiet --batch-mode -Dstyle.color=never --file "$2" \
       "-Dkafka.version=$KAFKA_VERSION" "$plugin:copy-dependencies" \
       "-DoutputDirectory=$folder" </dev/null >&2
     touch "$folder/complete"
   fi
   printf '%s\n' "$folder"
 }
+
+# Prints the folder that holds Kafka's command-line tools as jars.
+kafka_jars() { maven_jars kafka "$ROOT/tests/foreign/pom.xml"; }
+
+# Prints the folder that holds Kafka Streams as jars; its store is 70 MB of C++.
+streams_clients() { maven_jars streams "$ROOT/tests/foreign/streams/pom.xml"; }
 
 # Prints the Python that has the clients of tests/foreign/python/requirements.txt.
 python_with_clients() {
@@ -110,7 +116,7 @@ go_clients() {
   (
     cd "$ROOT/tests/foreign/go"
     GOMODCACHE="$THALWEG_CACHE/go-modules" GOCACHE="$THALWEG_CACHE/go-build" GOTOOLCHAIN=local \
-      GOFLAGS=-modcacherw "$bin/go" build -o "$folder/" ./franz ./guess ./kafkago ./sarama </dev/null \
+      GOFLAGS=-modcacherw "$bin/go" build -o "$folder/" ./franz ./guess ./kafkago ./member ./sarama </dev/null \
       2> >(grep -v '^go: downloading' >&2)
   ) || die "the Go clients can not be built"
   printf '%s\n' "$folder"

@@ -26,7 +26,7 @@ pub use group::{
 pub(crate) use moment::format_moment;
 pub use records::{
     AcksChoice, AssignorChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs,
-    ResetChoice,
+    ProtocolChoice, ResetChoice,
 };
 
 const EXIT_CODES: &str = "\

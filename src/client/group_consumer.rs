@@ -1,4 +1,4 @@
-//! A consumer that shares topics with the other members of a group (the classic protocol).
+//! A consumer that shares topics with the other members of a group, by either protocol.
 //!
 //! [`GroupConsumer::poll`] joins when it must, sends signs of life when they are due, commits what was
 //! consumed, and gives back partitions when the group shares out anew; all on the caller's thread. So a
@@ -15,6 +15,7 @@ use thalweg_protocol::messages::leave_group_request::MemberIdentity;
 use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use thalweg_protocol::messages::{LeaveGroupRequest, OffsetCommitRequest, OffsetFetchRequest};
 use thalweg_protocol::{ErrorCode, Request};
+use thalweg_types::Uuid;
 
 use crate::assignor::TopicPartition;
 use crate::cluster::{Cluster, MissingTopic};
@@ -23,7 +24,9 @@ use crate::consumer::{Consumer, ConsumerOptions, Fetched, OnOutOfRange, Position
 use crate::coordinator::call_up_to;
 use crate::error::{Advice, ClientError, Result};
 use crate::group_offsets::{OFFSET_COMMIT_BY_NAME, OFFSET_FETCH_OF_ONE, commit_rows};
-use crate::membership::{Action, GroupOptions, Loss, Membership, Taken};
+use crate::membership::{
+    self, Action, Answer, Farewell, FoundTopics, GroupOptions, Loss, Membership, Question, Taken,
+};
 
 /// A join is answered when every other member has come back: the default `max.poll.interval.ms` of
 /// Kafka's clients is the longest that one usually takes.
@@ -38,7 +41,7 @@ const PAUSE_WITHOUT_PARTITIONS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct GroupConsumer {
     consumer: Consumer,
-    membership: Membership,
+    membership: Box<dyn Membership>,
     /// What to do where the group has no committed offset.
     on_no_offset: OnOutOfRange,
     /// Where the coordinator listens, once found.
@@ -58,13 +61,19 @@ pub struct GroupConsumer {
 impl GroupConsumer {
     /// A member that has not joined yet. `options.on_out_of_range` also says where to begin when the
     /// group has no committed offset.
-    #[must_use]
-    pub fn new(cluster: Cluster, group: GroupOptions, options: ConsumerOptions) -> GroupConsumer {
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] when the system gives no random bytes for an id.
+    pub fn new(
+        cluster: Cluster,
+        group: GroupOptions,
+        options: ConsumerOptions,
+    ) -> Result<GroupConsumer> {
         let now = Instant::now();
-        GroupConsumer {
+        Ok(GroupConsumer {
             on_no_offset: options.on_out_of_range,
             consumer: Consumer::new(cluster, options),
-            membership: Membership::new(group, now),
+            membership: membership::begin(group, random_id()?, now),
             coordinator_address: None,
             coordinator: None,
             assigned: Vec::new(),
@@ -73,7 +82,7 @@ impl GroupConsumer {
             pending: BTreeMap::new(),
             committed_at: now,
             failing_since: None,
-        }
+        })
     }
 
     /// The cluster it reads from.
@@ -143,14 +152,15 @@ impl GroupConsumer {
         while !self.pending.is_empty() {
             let outcome = match self.membership.next(Instant::now()) {
                 Action::FindCoordinator => self.find_coordinator(),
-                Action::Consume | Action::Heartbeat | Action::GiveBack(Loss::Orderly) => {
-                    self.commit_once()
+                Action::Consume | Action::GiveBack(Loss::Orderly) => self.commit_once(),
+                Action::Ask => match self.membership.question()? {
+                    Question::Join(_) | Question::Sync(_) => return Ok(()),
+                    // A commit may wait for what that brings.
+                    question @ (Question::Heartbeat(_) | Question::Newer(_)) => self.put(&question),
+                },
+                Action::GiveBack(Loss::Fenced) | Action::LookAt(_) | Action::Take(_) => {
+                    return Ok(());
                 }
-                Action::GiveBack(Loss::Fenced)
-                | Action::Join
-                | Action::CountPartitions(_)
-                | Action::Sync
-                | Action::Take(_) => return Ok(()),
             };
             self.settle(outcome)?;
         }
@@ -165,13 +175,21 @@ impl GroupConsumer {
     /// As [`GroupConsumer::commit`]; [`ClientError::Refused`] when the coordinator no longer knew it.
     pub fn leave(&mut self) -> Result<()> {
         self.commit()?;
-        if !self.pending.is_empty() && self.membership.next(Instant::now()) == Action::Join {
-            // It has kept partitions and not joined again yet: until the others have, a commit counts.
+        let fenced = Action::GiveBack(Loss::Fenced);
+        if !self.pending.is_empty() && self.membership.next(Instant::now()) != fenced {
+            // It is on its way to another share: until that is settled, a commit counts.
             self.commit_once().ok();
         }
-        if !self.membership.is_in_group() {
-            return Ok(());
-        }
+        let code = match self.membership.farewell() {
+            Farewell::None => return Ok(()),
+            Farewell::Leave => self.leave_classic()?,
+            Farewell::Newer(request) => self.ask(&request, i16::MAX, None)?.error_code,
+        };
+        let group_id = self.group_id();
+        ClientError::check(code, || format!("leave group {group_id}"), None)
+    }
+
+    fn leave_classic(&mut self) -> Result<i16> {
         let (member_id, group_id) = (self.member_id(), self.group_id());
         let request = |version: i16| {
             let members = vec![MemberIdentity {
@@ -192,13 +210,11 @@ impl GroupConsumer {
         let connection = self.coordinator(None)?;
         let version = connection.version_of::<LeaveGroupRequest>()?;
         let answer = connection.call_at(&request(version), version)?;
-        let code = answer.members.first().map_or(0, |m| m.error_code);
-        let code = if answer.error_code == 0 {
-            code
-        } else {
-            answer.error_code
-        };
-        ClientError::check(code, || format!("leave group {group_id}"), None)
+        let of_member = answer.members.first().map_or(0, |m| m.error_code);
+        Ok(match answer.error_code {
+            0 => of_member,
+            code => code,
+        })
     }
 
     /// Retriable failures end in a pause, until they have lasted too long.
@@ -221,30 +237,28 @@ impl GroupConsumer {
     fn act(&mut self, action: Action) -> Result<()> {
         match action {
             Action::FindCoordinator => self.find_coordinator(),
-            Action::Join => {
-                let request = self.membership.join_request()?;
-                let answer = self.ask(&request, i16::MAX, Some(JOIN_WAIT))?;
-                self.membership.on_join(&answer)
+            Action::Ask => {
+                let question = self.membership.question()?;
+                self.put(&question)
             }
-            Action::CountPartitions(topics) => {
-                let counts = self.count_partitions(topics)?;
-                self.membership.on_partitions(&counts)
-            }
-            Action::Sync => {
-                let request = self.membership.sync_request();
-                let answer = self.ask(&request, i16::MAX, Some(JOIN_WAIT))?;
-                self.membership.on_sync(Instant::now(), &answer)
+            Action::LookAt(topics) => {
+                let found = self.look_at(topics)?;
+                self.membership.on_topics(&found)
             }
             Action::Take(partitions) => self.take(partitions),
-            Action::Heartbeat => {
-                let request = self.membership.heartbeat_request();
-                let answer = self.ask(&request, i16::MAX, None)?;
-                self.membership
-                    .on_heartbeat(Instant::now(), answer.error_code)
-            }
             Action::GiveBack(loss) => self.give_back(loss),
             Action::Consume => Ok(()),
         }
+    }
+
+    fn put(&mut self, question: &Question) -> Result<()> {
+        let answer = match question {
+            Question::Join(r) => Answer::Join(self.ask(r, i16::MAX, Some(JOIN_WAIT))?),
+            Question::Sync(r) => Answer::Sync(self.ask(r, i16::MAX, Some(JOIN_WAIT))?),
+            Question::Heartbeat(r) => Answer::Heartbeat(self.ask(r, i16::MAX, None)?),
+            Question::Newer(r) => Answer::Newer(self.ask(r, i16::MAX, None)?),
+        };
+        self.membership.on_answer(Instant::now(), &answer)
     }
 
     fn find_coordinator(&mut self) -> Result<()> {
@@ -255,21 +269,21 @@ impl GroupConsumer {
         Ok(())
     }
 
-    fn count_partitions(&mut self, topics: Vec<String>) -> Result<BTreeMap<String, i32>> {
+    fn look_at(&mut self, topics: Vec<String>) -> Result<FoundTopics> {
         let cluster = self.consumer.cluster();
         cluster.forget_topics();
-        let mut counts = BTreeMap::new();
+        let mut found = FoundTopics::new();
         for name in topics {
             match cluster.topic(&name, MissingTopic::Refuse) {
                 Ok(topic) => {
                     let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
-                    counts.insert(name, count);
+                    found.insert(name, (topic.id, count));
                 }
                 Err(e) if e.code() == Some(ErrorCode::UnknownTopicOrPartition) => {}
                 Err(other) => return Err(other),
             }
         }
-        Ok(counts)
+        Ok(found)
     }
 
     /// Reads `partitions` and no others: those that are new from where the group has got to.
@@ -362,6 +376,7 @@ impl GroupConsumer {
             group_id: self.group_id(),
             generation_id_or_member_epoch: generation,
             member_id: member_id.to_owned(),
+            group_instance_id: self.membership.options().instance_id.clone(),
             topics: commit_rows(&self.pending),
             ..Default::default()
         };
@@ -438,4 +453,11 @@ impl GroupConsumer {
     fn member_id(&self) -> String {
         self.membership.identity().0.to_owned()
     }
+}
+
+fn random_id() -> Result<Uuid> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| ClientError::Invalid(format!("no random bytes for an id: {error}")))?;
+    Ok(Uuid::from_random(bytes))
 }

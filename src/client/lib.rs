@@ -1,7 +1,7 @@
 //! A small blocking Kafka client for the command line, `bench` and the tests.
 //!
 //! This room owns connections, version negotiation, metadata and leader routing, a batching producer,
-//! a consumer of assigned partitions and one that is a member of a group (classic protocol). It refuses
+//! a consumer of assigned partitions and one that is a member of a group, by either protocol. It refuses
 //! to know transactions and anything asynchronous: one thread, `std::net`, timeouts by the socket.
 //!
 //! # Layers, from the bottom
@@ -9,7 +9,7 @@
 //!    use its raw side ([`Connection::open`], [`Connection::send_bytes`], [`Connection::read_frame`]).
 //! 2. [`Cluster`]: metadata cache, a connection per broker, retries; administrative calls.
 //! 3. [`Producer`] and [`Consumer`].
-//! 4. [`GroupConsumer`]: the consumer, driven by the machine in `membership.rs`.
+//! 4. [`GroupConsumer`]: the consumer, driven by a machine of `membership.rs`.
 //!
 //! Every failure is a [`ClientError`], which says what to do next ([`ClientError::advice`]).
 
@@ -39,7 +39,7 @@ pub use error::{Advice, ClientError, Result};
 pub use group_consumer::GroupConsumer;
 pub use group_offsets::{ByPartition, CommittedOffset};
 pub use groups::{DescribedGroup, GroupFilter, GroupKind, GroupMember, ListedGroup};
-pub use membership::GroupOptions;
+pub use membership::{GroupOptions, GroupProtocol};
 pub use partitioner::{Partitioner, Spread, murmur2};
 pub use producer::{Acks, Delivery, Idempotence, Outgoing, Producer, ProducerOptions};
 pub use versions::ApiTable;

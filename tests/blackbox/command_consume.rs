@@ -15,6 +15,8 @@ fn with_topic(name: &str, partitions: &str) -> Broker {
     let broker = Broker::start_with(Options::with(&[
         ("group.initial.rebalance.delay.ms", "0"),
         ("offsets.topic.num.partitions", "4"),
+        ("group.consumer.min.heartbeat.interval.ms", "100"),
+        ("group.consumer.heartbeat.interval.ms", "100"),
     ]));
     let create = ["topic", "create", name, "--partitions", partitions];
     against(&broker, &create, 0);
@@ -137,7 +139,7 @@ fn where_a_new_group_begins() {
 /// Two members read everything between them, and one goes on alone with what the other leaves.
 #[test]
 fn members_share_and_inherit() {
-    share_and_inherit(&[]);
+    share_and_inherit(&[], &[]);
 }
 
 #[test]
@@ -146,23 +148,44 @@ fn rp_111_cooperative_members_share_and_inherit() {
     if !is_long() {
         return;
     }
-    share_and_inherit(&["--assignor", "cooperative-sticky"]);
+    share_and_inherit(&COOPERATIVE, &COOPERATIVE);
 }
 
-fn share_and_inherit(assignor: &[&str]) {
+const COOPERATIVE: [&str; 2] = ["--assignor", "cooperative-sticky"];
+const NEWER: [&str; 2] = ["--group-protocol", "consumer"];
+
+#[test]
+fn rp_113_members_of_the_newer_protocol_share_and_inherit() {
+    share_and_inherit(
+        &NEWER,
+        &[&NEWER[..], &["--group-remote-assignor", "range"]].concat(),
+    );
+}
+
+#[test]
+fn rp_113_a_classic_member_shares_with_one_of_the_newer_protocol() {
+    share_and_inherit(&NEWER, &COOPERATIVE);
+    if is_long() {
+        share_and_inherit(&NEWER, &[]);
+        share_and_inherit(&COOPERATIVE, &NEWER);
+        share_and_inherit(&[], &NEWER);
+    }
+}
+
+/// The first member stays, the second comes and goes.
+fn share_and_inherit(first: &[&str], second: &[&str]) {
     let broker = with_topic("t", "2");
     let arguments = ["consume", "t", "--group", "g", "--print-partition"];
-    let arguments = [&arguments, assignor].concat();
     let send = |number: usize, partition: &str| {
         let flags = ["produce", "t", "--partition", partition];
         let output = with_input(&broker, &flags, number.to_string().as_bytes());
         assert!(output.status.success(), "{output:?}");
     };
-    let one = Running::start(&broker, &arguments);
+    let one = Running::start(&broker, &[&arguments, first].concat());
     send(0, "0");
     send(1, "1");
     let mut seen = vec![one.line(), one.line()];
-    let two = Running::start(&broker, &arguments);
+    let two = Running::start(&broker, &[&arguments, second].concat());
     // Until the second member has its share.
     let mut sent = 2;
     let mut by_two = eventually("the second member reads", || {
@@ -202,6 +225,45 @@ fn a_member_outlives_its_broker() {
     broker.kill();
     broker.start_again();
     assert_eq!(against(&broker, &member, 0), "c\n");
+}
+
+#[test]
+fn rp_112_a_static_member_of_the_newer_protocol_comes_back_to_its_share() {
+    let broker = with_topic("t", "1");
+    produce(&broker, "t", &["a"]);
+    let instance = ["--group-instance-id", "one", "--print-offset"];
+    let member = [&["consume", "t", "--group", "g"][..], &NEWER, &instance].concat();
+    let one = Running::start(&broker, &member);
+    assert_eq!(one.line(), "0\ta");
+    let (_, said) = refused(&broker, &member, 1);
+    assert!(said.contains("UNRELEASED_INSTANCE_ID"), "{said}");
+    let (status, _) = one.stop();
+    assert!(status.success(), "{status}");
+    // Its share waits for it, and so nobody else gets it.
+    let other = [
+        &["consume", "t", "--group", "g", "--exit-at-end"][..],
+        &NEWER,
+    ]
+    .concat();
+    produce(&broker, "t", &["b"]);
+    assert_eq!(against(&broker, &other, 0), "");
+    let again = Running::start(&broker, &member);
+    assert_eq!(again.line(), "1\tb");
+}
+
+#[test]
+fn what_the_newer_protocol_has_no_use_for_is_refused() {
+    fn with<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+        [&["consume", "t", "--group", "g"][..], flags].concat()
+    }
+    let broker = with_topic("t", "1");
+    let (_, said) = refused(&broker, &with(&["--group-remote-assignor", "range"]), 2);
+    assert!(said.contains("--group-protocol consumer"), "{said}");
+    let (_, said) = refused(&broker, &with(&[&NEWER[..], &COOPERATIVE].concat()), 2);
+    assert!(said.contains("--group-remote-assignor"), "{said}");
+    let unknown = [&NEWER[..], &["--group-remote-assignor", "best"]].concat();
+    let (_, said) = refused(&broker, &with(&unknown), 1);
+    assert!(said.contains("UNSUPPORTED_ASSIGNOR"), "{said}");
 }
 
 /// BI-14: such a batch comes from a broker with other limits; this one refuses it.

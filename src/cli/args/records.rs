@@ -119,6 +119,24 @@ pub struct ConsumeArgs {
         requires = "group"
     )]
     pub assignor: Vec<AssignorChoice>,
+    /// How members agree: `classic`, or `consumer`, where the coordinator shares out (KIP-848)
+    #[arg(long, value_enum, value_name = "PROTOCOL", requires = "group", default_value_t = ProtocolChoice::Classic)]
+    pub group_protocol: ProtocolChoice,
+    /// Which assignor the coordinator is asked to use, with `--group-protocol consumer` [default: its own choice]
+    #[arg(
+        long,
+        value_name = "ASSIGNOR",
+        requires = "group",
+        conflicts_with = "assignor"
+    )]
+    pub group_remote_assignor: Option<String>,
+    /// Milliseconds of silence after which the group gives this member's share to others; in the classic protocol
+    #[arg(long, value_name = "MILLIS", requires = "group", default_value_t = 45_000,
+          value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
+    pub session_timeout: u32,
+    /// Be a static member of this name, whose share waits for it while it is away for less than its session
+    #[arg(long, value_name = "NAME", requires = "group", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub group_instance_id: Option<String>,
     /// What to do where the group has no offset, or the wanted offset is not in the log
     ///
     /// [default: earliest; none when --offset is a number]
@@ -159,6 +177,15 @@ pub struct ConsumeArgs {
     /// Where the broker is.
     #[command(flatten)]
     pub broker: BrokerArgs,
+}
+
+/// Value of `--group-protocol`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolChoice {
+    /// One of the members shares out
+    Classic,
+    /// The coordinator shares out (KIP-848)
+    Consumer,
 }
 
 /// Value of `--assignor`.

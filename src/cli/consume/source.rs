@@ -1,13 +1,15 @@
 //! Where records come from: partitions that the command chose, or those that a group gave it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use thalweg_client::{
-    Assignor, Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions, Position,
+    Assignor, Cluster, Consumer, ConsumerOptions, Fetched, GroupConsumer, GroupOptions,
+    GroupProtocol, Position,
 };
 
-use crate::args::{AssignorChoice, ConsumeArgs};
-use crate::exit::Failure;
+use crate::args::{AssignorChoice, ConsumeArgs, ProtocolChoice};
+use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 
 fn assignor(choice: &AssignorChoice) -> Assignor {
@@ -16,6 +18,28 @@ fn assignor(choice: &AssignorChoice) -> Assignor {
         AssignorChoice::RoundRobin => Assignor::RoundRobin,
         AssignorChoice::Sticky => Assignor::Sticky,
         AssignorChoice::CooperativeSticky => Assignor::CooperativeSticky,
+    }
+}
+
+/// `None` for the one that a member has by default.
+fn protocol(args: &ConsumeArgs) -> Result<Option<GroupProtocol>, Failure> {
+    let usage = |text: &str| Err(Failure::new(Exit::Usage, text));
+    match (args.group_protocol, &args.group_remote_assignor) {
+        (ProtocolChoice::Classic, Some(_)) => {
+            usage("--group-remote-assignor needs --group-protocol consumer")
+        }
+        (ProtocolChoice::Consumer, _) if !args.assignor.is_empty() => usage(
+            "--assignor is of the classic protocol; with --group-protocol consumer the coordinator shares \
+             out: --group-remote-assignor says how",
+        ),
+        (ProtocolChoice::Classic, None) if args.assignor.is_empty() => Ok(None),
+        (ProtocolChoice::Classic, None) => {
+            let assignors = args.assignor.iter().map(assignor).collect();
+            Ok(Some(GroupProtocol::Classic { assignors }))
+        }
+        (ProtocolChoice::Consumer, remote_assignor) => Ok(Some(GroupProtocol::Consumer {
+            remote_assignor: remote_assignor.clone(),
+        })),
     }
 }
 
@@ -56,10 +80,14 @@ impl Source {
     ) -> Result<Source, Failure> {
         let interrupt = Interrupt::watch()?;
         let mut group = GroupOptions::new(group, &args.topic);
-        if !args.assignor.is_empty() {
-            group.assignors = args.assignor.iter().map(assignor).collect();
+        group.instance_id.clone_from(&args.group_instance_id);
+        group.session_timeout = Duration::from_millis(u64::from(args.session_timeout));
+        // Some of them may get lost on the way.
+        group.heartbeat_interval = group.heartbeat_interval.min(group.session_timeout / 10);
+        if let Some(protocol) = protocol(args)? {
+            group.protocol = protocol;
         }
-        let consumer = Box::new(GroupConsumer::new(cluster, group, options));
+        let consumer = Box::new(GroupConsumer::new(cluster, group, options)?);
         Ok(Source::Member {
             consumer,
             interrupt,

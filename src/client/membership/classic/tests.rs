@@ -1,14 +1,20 @@
 //! One member through all its stages.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::join_group_response::JoinGroupResponseMember;
 use thalweg_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
+use thalweg_types::Uuid;
 
-use super::{Action, GroupOptions, Loss, Membership, Taken};
+use super::{
+    Action, Classic, Farewell, FoundTopics, GroupOptions, Loss, Membership, Question, Taken,
+};
 use crate::assignor::{Assignor, decode_subscription, encode_assignment, encode_subscription};
+
+fn member(assignors: &[Assignor], now: Instant) -> Classic {
+    Classic::new(GroupOptions::new("g", "t"), assignors.to_vec(), now)
+}
 
 fn joined(leader: &str, members: &[&str]) -> JoinGroupResponse {
     let member = |id: &&str| JoinGroupResponseMember {
@@ -39,9 +45,9 @@ fn share() -> Vec<(String, i32)> {
 }
 
 /// A member that reads `t-1`, and the moment of its last answer.
-fn stable() -> (Membership, Instant) {
+fn stable() -> (Classic, Instant) {
     let now = Instant::now();
-    let mut me = Membership::new(GroupOptions::new("g", "t"), now);
+    let mut me = member(&[Assignor::Range, Assignor::CooperativeSticky], now);
     me.on_coordinator_found();
     me.on_join(&joined("other", &[])).unwrap();
     let assignment = encode_assignment(&share()).unwrap();
@@ -49,7 +55,8 @@ fn stable() -> (Membership, Instant) {
         assignment,
         ..Default::default()
     };
-    assert_eq!(me.next(now), Action::Sync);
+    assert!(matches!(me.question(), Ok(Question::Sync(_))));
+    assert_eq!(me.next(now), Action::Ask);
     assert!(me.sync_request().assignments.is_empty(), "no leader");
     me.on_sync(now, &answer).unwrap();
     assert_eq!(me.next(now), Action::Take(share()));
@@ -61,20 +68,21 @@ fn stable() -> (Membership, Instant) {
 #[test]
 fn a_leader_finds_joins_shares_out_and_syncs() {
     let now = Instant::now();
-    let mut me = Membership::new(GroupOptions::new("g", "t"), now);
+    let mut me = member(&[Assignor::Range, Assignor::CooperativeSticky], now);
     assert_eq!(me.next(now), Action::FindCoordinator);
     me.on_coordinator_found();
-    assert_eq!(me.next(now), Action::Join);
+    assert_eq!(me.next(now), Action::Ask);
     assert_eq!(me.join_request().unwrap().member_id, "");
     me.on_join(&refused(ErrorCode::MemberIdRequired)).unwrap();
-    assert_eq!(me.next(now), Action::Join);
+    assert_eq!(me.next(now), Action::Ask);
     assert_eq!(me.join_request().unwrap().member_id, "me");
     me.on_join(&joined("me", &["me", "other"])).unwrap();
-    let count = Action::CountPartitions(vec!["t".to_owned()]);
+    let count = Action::LookAt(vec!["t".to_owned()]);
     assert_eq!(me.next(now), count);
-    me.on_partitions(&BTreeMap::from([("t".to_owned(), 2)]))
-        .unwrap();
-    assert_eq!(me.next(now), Action::Sync);
+    let found = FoundTopics::from([("t".to_owned(), (Uuid::ZERO, 2))]);
+    me.on_topics(&found).unwrap();
+    assert!(matches!(me.question(), Ok(Question::Sync(_))));
+    assert_eq!(me.next(now), Action::Ask);
     let request = me.sync_request();
     assert_eq!((request.generation_id, request.assignments.len()), (7, 2));
     assert_eq!(
@@ -87,7 +95,7 @@ fn a_leader_finds_joins_shares_out_and_syncs() {
 fn heartbeats_come_when_they_are_due() {
     let (mut me, now) = stable();
     let due = now + Duration::from_secs(3);
-    assert_eq!(me.next(due), Action::Heartbeat);
+    assert_eq!(me.next(due), Action::Ask);
     me.on_heartbeat(due, 0).unwrap();
     assert_eq!(me.next(due), Action::Consume);
 }
@@ -100,7 +108,7 @@ fn a_rebalance_gives_back_with_a_commit_and_keeps_the_id() {
     assert_eq!(me.next(now), Action::GiveBack(Loss::Orderly));
     assert_eq!(me.identity(), ("me", 7), "the commit is signed as before");
     me.on_given_back();
-    assert_eq!(me.next(now), Action::Join);
+    assert_eq!(me.next(now), Action::Ask);
     assert_eq!(me.join_request().unwrap().member_id, "me");
 }
 
@@ -118,7 +126,7 @@ fn a_fenced_member_commits_nothing() {
     assert_eq!(me.next(now), Action::GiveBack(Loss::Fenced));
     me.on_given_back();
     assert_eq!(me.join_request().unwrap().member_id, "", "as a new member");
-    assert!(!me.is_in_group());
+    assert_eq!(me.farewell(), Farewell::None);
 }
 
 #[test]
@@ -144,7 +152,7 @@ fn a_lost_coordinator_is_found_again_and_the_place_kept() {
 #[test]
 fn refusals_that_nothing_mends_are_errors() {
     let now = Instant::now();
-    let mut me = Membership::new(GroupOptions::new("g", "t"), now);
+    let mut me = member(&[Assignor::Range, Assignor::CooperativeSticky], now);
     me.on_coordinator_found();
     let error = me.on_join(&refused(ErrorCode::InconsistentGroupProtocol));
     let told = error.unwrap_err().to_string();
@@ -155,21 +163,17 @@ fn refusals_that_nothing_mends_are_errors() {
 }
 
 /// A cooperative member that reads `t-1`.
-fn cooperative() -> (Membership, Instant) {
+fn cooperative() -> (Classic, Instant) {
     let now = Instant::now();
-    let options = GroupOptions {
-        assignors: vec![Assignor::CooperativeSticky],
-        ..GroupOptions::new("g", "t")
-    };
-    let mut me = Membership::new(options, now);
+    let mut me = member(&[Assignor::CooperativeSticky], now);
     me.on_coordinator_found();
     take_share(&mut me, now, &share(), Taken::All);
     (me, now)
 }
 
 /// One round as a follower.
-fn take_share(me: &mut Membership, now: Instant, share: &[(String, i32)], taken: Taken) {
-    assert_eq!(me.next(now), Action::Join);
+fn take_share(me: &mut Classic, now: Instant, share: &[(String, i32)], taken: Taken) {
+    assert_eq!(me.next(now), Action::Ask);
     let mut answer = joined("other", &[]);
     answer.protocol_name = Some("cooperative-sticky".to_owned());
     me.on_join(&answer).unwrap();
@@ -223,7 +227,7 @@ fn an_eager_member_claims_nothing_as_a_cooperative_one_would() {
 #[test]
 fn an_assignor_that_was_not_offered_is_an_error() {
     let now = Instant::now();
-    let mut me = Membership::new(GroupOptions::new("g", "t"), now);
+    let mut me = member(&[Assignor::Range, Assignor::CooperativeSticky], now);
     me.on_coordinator_found();
     let mut answer = joined("me", &["me"]);
     answer.protocol_name = Some("sticky".to_owned());
