@@ -297,7 +297,8 @@ impl Producers {
         self.forget_oldest(self.first_in_flight());
     }
 
-    /// May a client append this? `offset_delta` is the batch's last offset delta.
+    /// May a client append this, which belongs to no transaction? `offset_delta` is the batch's last
+    /// offset delta.
     pub(crate) fn judge(
         &self,
         claim: ProducerSequence,
@@ -328,13 +329,15 @@ impl Producers {
                 .last()
                 .map_or(0, |b| sequence_after(b.last_sequence, 1))
         };
-        if claim.base_sequence == expected {
-            Ok(Verdict::New)
-        } else {
-            Err(Refused::OutOfSequence {
+        if claim.base_sequence != expected {
+            return Err(Refused::OutOfSequence {
                 given: claim.base_sequence,
                 expected,
-            })
+            });
+        }
+        match known.transaction {
+            Some(first) => Err(Refused::OpenTransaction { first }),
+            None => Ok(Verdict::New),
         }
     }
 

@@ -77,6 +77,12 @@ pub enum Refused {
         /// As the log has it.
         expected: i32,
     },
+    /// The producer has a transaction open that the batch does not belong to (RP-81).
+    #[error("the producer has a transaction open since offset {first}; end it first")]
+    OpenTransaction {
+        /// Of its first record.
+        first: Offset,
+    },
     /// The write of the batch failed, or the log is offline.
     #[error("the partition's log can not be written")]
     StorageFailed,
@@ -104,6 +110,7 @@ impl Refused {
             Refused::TransactionsNotSupported => ErrorCode::TransactionalIdAuthorizationFailed,
             Refused::StaleProducerEpoch { .. } => ErrorCode::InvalidProducerEpoch,
             Refused::OutOfSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
+            Refused::OpenTransaction { .. } => ErrorCode::InvalidTxnState,
             Refused::StorageFailed => ErrorCode::KafkaStorageError,
             Refused::Deleted => ErrorCode::UnknownTopicOrPartition,
             // One that every client answers with a retry, and none with a look for another leader.

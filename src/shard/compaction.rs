@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_config::TopicConfig;
-use thalweg_reactor::{task, time};
+use thalweg_reactor::{failpoint, task, time};
 use thalweg_storage::{CleanError, CleanReport, Cleaner, Dirt};
 use thalweg_types::limits::COMPACTION_BACKOFF_MS_MAX;
 
@@ -82,9 +82,11 @@ async fn clean(shard: &Shard, cleaner: &Cleaner, due: Due, backoff: Duration) {
         Ok(report) => {
             partition.cleaning().on_cleaned();
             note(shard, &partition, &report, time::now() - began);
+            failpoint::pass("compaction: round ended");
             // Without it the next life cleans again what is clean.
             let cleaned = vec![(partition.id(), report.end)];
             let _recorded = shard.control.record_cleaned(cleaned).await;
+            failpoint::pass("compaction: checkpoint written");
         }
         Err(error) if error.is_ordinary() => {
             let wait = backoff.max(Duration::from_millis(1));

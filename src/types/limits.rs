@@ -290,6 +290,10 @@ pub const LISTENERS_MAX: usize = 16;
 /// larger one, and any compressed one, goes to a worker thread.
 pub const LOOKUP_INLINE_BYTES_MAX: usize = 16 * 1024;
 
+/// Bytes of a segment at most: index entries hold positions as 31 bits. What compaction writes goes on in a
+/// further segment there.
+pub const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
+
 /// Segments that one compaction makes into one at most, so that the files of a swap are few.
 pub const COMPACTION_GROUP_SEGMENTS_MAX: usize = 256;
 

@@ -51,6 +51,15 @@ pub fn stamped(codec: Codec, records: &[(i64, &[u8])]) -> Vec<u8> {
     builder.build(codec).expect("a batch of records").to_vec()
 }
 
+/// A batch of one record under a key.
+pub fn keyed(codec: Codec, at_ms: i64, key: &str, value: &[u8], options: BatchOptions) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(options);
+    let at = TimestampMs(at_ms);
+    let pushed = builder.push(at, Some(key.as_bytes()), Some(value), &[]);
+    pushed.expect("a record");
+    builder.build(codec).expect("a batch").to_vec()
+}
+
 /// A record that came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Got {

@@ -77,7 +77,7 @@ fn latest(client: &mut Connection, topic: &Topic, isolation: i8) -> i64 {
 }
 
 #[test]
-fn rp_74_rp_75_committed_readers_stop_at_open_transactions_and_learn_of_aborted_ones() {
+fn rp_74_rp_75_rp_81_committed_readers_stop_at_open_transactions_and_learn_of_aborted_ones() {
     let mut broker = Broker::start();
     let topic = broker.connect().create_topic("transactions", 1, &[]);
     broker.kill();
@@ -119,6 +119,16 @@ fn rp_74_rp_75_committed_readers_stop_at_open_transactions_and_learn_of_aborted_
         assert!(matches!(&waiting.records, Some(Records::Held(bytes)) if bytes.is_empty()));
         assert_eq!(latest(&mut client, &topic, READ_COMMITTED), 5);
         assert_eq!(latest(&mut client, &topic, 0), 7);
+        // The producer of the open one; a retry of what another wrote outside of any is none of that.
+        for (id, sequence, code, at) in [
+            (3, 1, ErrorCode::InvalidTxnState, -1),
+            (2, 1, ErrorCode::None, 6),
+        ] {
+            let sent = crate::idempotence::batch(id, 0, sequence, &["outside"]);
+            let answer = client.produce(&topic, 0, 1, sent);
+            assert_eq!(error(answer.error_code), code);
+            assert_eq!(answer.base_offset, at);
+        }
         restart(&mut broker);
     }
     assert!(

@@ -1,24 +1,71 @@
 //! Of each key the last record stays: while clients go on, over kills and stops, and for groups.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::records::{BatchBuilder, BatchOptions, batches};
-use thalweg_types::TimestampMs;
+use thalweg_protocol::records::{BatchOptions, Codec, ProducerSequence, batches};
+use thalweg_types::{ProducerEpoch, ProducerId};
 
 use crate::administering::alter;
-use crate::batch::{CODECS, bytes_of, now_ms};
+use crate::batch::{CODECS, bytes_of, keyed, now_ms};
 use crate::broker::{Broker, Options, eventually};
 use crate::groups::{commit_patiently, fetch_all, options, with_coordinators};
-use crate::wire::{Connection, Topic};
+use crate::idempotence;
+use crate::retention::{earliest, restless};
+use crate::wire::{Connection, Topic, error};
 
 const OUTPUT_MAX: usize = 64 << 20;
 const KEYS: i64 = 7;
 const TOPIC: i8 = 2;
 
+/// Segments of two or three batches of [`small`].
+pub const SMALL_SEGMENTS: [(&str, &str); 2] = [
+    ("cleanup.policy", "compact"),
+    ("internal.segment.bytes", "600"),
+];
+
+/// A value of 150 bytes.
+pub fn small(offset: i64) -> Vec<u8> {
+    format!("{offset:0150}").into_bytes()
+}
+
+/// Appends records of 150 bytes under four keys in turn.
+pub fn append_small(client: &mut Connection, topic: &Topic, offsets: Range<i64>) {
+    for offset in offsets {
+        let key = (offset % 4).to_string();
+        let value = small(offset);
+        let batch = keyed(Codec::None, now_ms(), &key, &value, BatchOptions::default());
+        assert_eq!(client.append(topic, 0, batch), offset);
+    }
+}
+
+/// All bytes of a partition, and the offsets of its records.
+pub fn all_of(client: &mut Connection, topic: &Topic, range: Range<i64>) -> (Vec<u8>, Vec<i64>) {
+    let (mut at, mut bytes, mut offsets) = (range.start, Vec::new(), Vec::new());
+    while at < range.end {
+        let found = client.fetch(topic, 0, at);
+        assert_eq!(error(found.error_code), ErrorCode::None);
+        for batch in batches(bytes_of(&found)) {
+            let batch = batch.expect("a batch");
+            assert!(batch.crc_matches());
+            at = batch.header.last_offset().0 + 1;
+            bytes.extend_from_slice(batch.bytes);
+            let records = batch.records(OUTPUT_MAX).expect("records");
+            offsets.extend(records.iter().map(|r| r.expect("a record").offset.0));
+        }
+    }
+    (bytes, offsets)
+}
+
+/// Compacts nothing.
+pub fn without_cleaner() -> Options {
+    Options::with(&[("log.cleaner.enable", "false")])
+}
+
 /// Compacts whatever can be compacted, all the time.
-fn eager(mut options: Options) -> Options {
+pub fn eager(mut options: Options) -> Options {
     let more = [
         ("log.cleaner.backoff.ms", "10"),
         ("log.cleaner.min.cleanable.ratio", "0"),
@@ -43,21 +90,13 @@ fn value_of(offset: i64) -> Vec<u8> {
 }
 
 /// Appends records of 100 KB under keys in turn, each batch in another codec.
-fn append(client: &mut Connection, topic: &Topic, offsets: std::ops::Range<i64>) {
+fn append(client: &mut Connection, topic: &Topic, offsets: Range<i64>) {
     for offset in offsets {
         let codec = CODECS[offset as usize % CODECS.len()];
         let key = (offset % KEYS).to_string();
-        let mut builder = BatchBuilder::new(BatchOptions::default());
         let value = value_of(offset);
-        let pushed = builder.push(
-            TimestampMs(now_ms()),
-            Some(key.as_bytes()),
-            Some(&value),
-            &[],
-        );
-        pushed.expect("a record");
-        let batch = builder.build(codec).expect("a batch");
-        assert_eq!(client.append(topic, 0, batch.to_vec()), offset);
+        let batch = keyed(codec, now_ms(), &key, &value, BatchOptions::default());
+        assert_eq!(client.append(topic, 0, batch), offset);
     }
 }
 
@@ -157,4 +196,134 @@ fn rp_115_committed_offsets_outlive_compaction() {
         let found = fetch_all(&mut client, "others");
         assert_eq!(found, BTreeMap::from([(once.clone(), 77)]));
     }
+}
+
+/// RP-103 in practice: compaction took the records, not what the log knows of their producer.
+#[test]
+fn rp_69_rp_103_a_retry_is_known_after_its_original_was_compacted() {
+    let mut broker = Broker::start_with(eager(Options::default()));
+    let mut client = broker.connect();
+    let topic = client.create_topic("retried", 1, &SMALL_SEGMENTS);
+    let id = idempotence::new_id(&mut client);
+    let original = keyed(Codec::None, now_ms(), "0", &small(0), producer(id));
+    assert_eq!(client.append(&topic, 0, original.clone()), 0);
+    append_small(&mut client, &topic, 1..12);
+    let gone = |client: &mut Connection| {
+        let (_, offsets) = all_of(client, &topic, 0..12);
+        (!offsets.contains(&0)).then_some(())
+    };
+    eventually("the original is gone", || gone(&mut client));
+    assert_eq!(client.append(&topic, 0, original.clone()), 0);
+    broker.kill();
+    // Only the log itself is left to say it.
+    for file in std::fs::read_dir(broker.partition(&topic.name, 0)).expect("a folder") {
+        let path = file.expect("a file").path();
+        if path.extension().is_some_and(|suffix| suffix == "snapshot") {
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(client.append(&topic, 0, original), 0);
+    assert_eq!(client.end_offset(&topic, 0), 12);
+}
+
+fn producer(id: i64) -> BatchOptions {
+    BatchOptions {
+        producer: Some(ProducerSequence {
+            id: ProducerId(id),
+            epoch: ProducerEpoch(0),
+            base_sequence: 0,
+        }),
+        ..BatchOptions::default()
+    }
+}
+
+#[test]
+fn rp_101_debt_is_told_and_the_ratio_changes_while_the_broker_runs() {
+    let broker = Broker::start_with(eager(Options::default()));
+    let mut client = broker.connect();
+    let settings = [
+        SMALL_SEGMENTS[0],
+        SMALL_SEGMENTS[1],
+        ("min.cleanable.dirty.ratio", "1"),
+    ];
+    let topic = client.create_topic("owing", 1, &settings);
+    append_small(&mut client, &topic, 0..12);
+    let debt = || broker.metric("thalweg_compaction_debt_bytes", &[]);
+    // All but the active segment, which is one batch or two.
+    let whole = bytes_in(&broker.partition(&topic.name, 0)) as f64;
+    eventually("a debt", || (debt() > whole / 2.0).then_some(()));
+    assert!(debt() < whole);
+    let (_, offsets) = all_of(&mut client, &topic, 0..12);
+    assert_eq!(offsets, (0..12).collect::<Vec<_>>());
+    let ratio = "min.cleanable.dirty.ratio";
+    let set = alter(&mut client, TOPIC, "owing", ratio, Some("0"));
+    assert_eq!(set, ErrorCode::None);
+    eventually("no debt", || (debt() == 0.0).then_some(()));
+    assert!(all_of(&mut client, &topic, 0..12).1.len() < 8);
+}
+
+#[test]
+fn rp_105_a_damaged_segment_is_told_and_the_other_logs_are_compacted() {
+    let mut broker = Broker::start_with(without_cleaner());
+    let mut client = broker.connect();
+    for name in ["whole", "damaged"] {
+        let topic = client.create_topic(name, 1, &SMALL_SEGMENTS);
+        append_small(&mut client, &topic, 0..12);
+    }
+    broker.stop();
+    let log = broker
+        .partition("damaged", 0)
+        .join("00000000000000000000.log");
+    let mut bytes = std::fs::read(&log).expect("a segment");
+    bytes[100] ^= 1;
+    std::fs::write(&log, bytes).expect("written");
+    broker.start_again_with(eager(Options::default()));
+    let told = broker.wait_for_log("NOT COMPACTED ANY MORE");
+    assert!(
+        told.contains("damaged-0") && told.contains("byte 0"),
+        "{told}"
+    );
+    eventually("the whole one is compacted", || {
+        let rounds = broker.metric("thalweg_compactions_total", &[]);
+        let given_up = broker.metric("thalweg_compaction_uncleanable_partitions", &[]);
+        (rounds >= 1.0 && given_up == 1.0).then_some(())
+    });
+    let failures = broker.metric("thalweg_compaction_failures_total", &[]);
+    assert_eq!(failures, 1.0, "it is not tried again");
+}
+
+#[test]
+fn rp_94_rp_101_a_log_of_both_policies_is_deleted_by_age_and_compacted_otherwise() {
+    let mut options = without_cleaner();
+    options.properties.extend(restless().properties);
+    let mut broker = Broker::start_with(options);
+    let mut client = broker.connect();
+    let settings = [
+        ("cleanup.policy", "compact,delete"),
+        SMALL_SEGMENTS[1],
+        ("retention.ms", "86400000"),
+    ];
+    let topic = client.create_topic("both", 1, &settings);
+    // The only ones of their keys.
+    let ten_days_ago = now_ms() - 10 * 86_400_000;
+    for offset in 0..6 {
+        let key = format!("old {offset}");
+        let plain = BatchOptions::default();
+        let batch = keyed(Codec::None, ten_days_ago, &key, &small(offset), plain);
+        assert_eq!(client.append(&topic, 0, batch), offset);
+    }
+    append_small(&mut client, &topic, 6..20);
+    eventually("what is old goes", || {
+        (earliest(&mut client, &topic) == 6).then_some(())
+    });
+    broker.stop();
+    broker.start_again_with(eager(Options::default()));
+    let mut client = broker.connect();
+    eventually("what is young is compacted", || {
+        let (_, offsets) = all_of(&mut client, &topic, 6..20);
+        (offsets.len() < 10 && offsets.ends_with(&[19])).then_some(())
+    });
+    assert_eq!(earliest(&mut client, &topic), 6);
 }

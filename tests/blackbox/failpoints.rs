@@ -1,17 +1,22 @@
-//! ST-14: the process ends at each named step of a roll, a cut and a deletion, and the next start finds
+//! ST-14: the process ends at each named step of a roll, a cut, a deletion and a compaction, and the next start finds
 //! the content before the step or after it. Each case is a life of a broker that aborts, and one that is
 //! looked at.
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{DeleteTopicsRequest, ProduceRequest, delete_topics_request};
 
+use crate::administering::alter;
 use crate::batch::plain;
-use crate::broker::{Broker, Options, serve_command};
+use crate::broker::{Broker, Options, eventually, serve_command};
+use crate::compacting::{SMALL_SEGMENTS, all_of, append_small, eager, without_cleaner};
 use crate::retention::{check_whole, large, restless, segments};
 use crate::wire::{Connection, Topic, newest, produce_request};
 
@@ -210,5 +215,109 @@ fn st_15_a_topic_whose_deletion_ends_at_any_step_is_gone() {
         let names = dirs.map(|entry| entry.expect("an entry").file_name());
         let of_topic = names.filter(|name| name.to_string_lossy().starts_with("gone-"));
         assert_eq!(of_topic.count(), 1, "{place}");
+    }
+}
+
+/// What a log is to hold after a life that ended at a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    Old,
+    New,
+}
+
+const OF_COMPACTION: Range<i64> = 0..13;
+
+/// A stopped broker whose log has six closed segments that a round makes one of, and the batches of the log before
+/// and after that round.
+fn before_a_round() -> (Broker, Topic, Vec<u8>, Vec<u8>) {
+    let mut broker = Broker::start_with(without_cleaner());
+    let mut client = broker.connect();
+    let topic = client.create_topic("compacted", 1, &SMALL_SEGMENTS);
+    append_small(&mut client, &topic, OF_COMPACTION);
+    // From here on they fit into one.
+    let key = "internal.segment.bytes";
+    let set = alter(&mut client, 2, &topic.name, key, Some("1048576"));
+    assert_eq!(set, ErrorCode::None);
+    let (old, offsets) = all_of(&mut client, &topic, OF_COMPACTION);
+    assert_eq!(offsets, OF_COMPACTION.collect::<Vec<_>>());
+    broker.stop();
+    let kept = broker.data().with_file_name("kept");
+    copy_files(&broker.data(), &kept);
+    broker.start_again_with(eager(Options::default()));
+    broker.wait_for_log("compacted partition=compacted-0");
+    let (new, offsets) = all_of(&mut broker.connect(), &topic, OF_COMPACTION);
+    // The last of each of four keys in the closed segments, and the active one.
+    assert_eq!(offsets, [8, 9, 10, 11, 12]);
+    broker.stop();
+    (broker, topic, old, new)
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .arg("--")
+        .args([from, to])
+        .status();
+    assert!(copied.expect("cp").success());
+}
+
+#[test]
+fn st_14_a_compaction_that_ends_at_any_step() {
+    use Content::{New, Old};
+    let steps = [
+        ("compaction: segment written", 1, Old),
+        ("compaction: segment synced", 1, Old),
+        ("compaction: indexes written", 1, Old),
+        ("compaction: indexes renamed", 1, Old),
+        ("compaction: segment renamed", 1, New),
+        ("compaction: swap durable", 1, New),
+        ("removal: file renamed", 1, New),
+        ("removal: file renamed", 8, New),
+        ("compaction: old files aside", 1, New),
+        ("compaction: indexes in place", 1, New),
+        ("compaction: segment in place", 1, New),
+        ("compaction: round ended", 1, New),
+        ("compaction: checkpoint written", 1, New),
+    ];
+    let (mut broker, topic, old, new) = before_a_round();
+    let data = broker.data();
+    for (place, nth, content) in steps {
+        std::fs::remove_dir_all(&data).expect("removed");
+        copy_files(&data.with_file_name("kept"), &data);
+        let options = ending_at(place, nth, eager(Options::default()));
+        let mut life = serve_command(&data, &options)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let status = eventually(place, || life.try_wait().expect("our child"));
+        assert_eq!(status.signal(), Some(Signal::SIGABRT as i32), "{place}");
+        broker.start_again_with(without_cleaner());
+        let mut client = broker.connect();
+        let found = all_of(&mut client, &topic, OF_COMPACTION);
+        let wanted = match content {
+            Old => &old,
+            New => &new,
+        };
+        assert!(found.0 == *wanted, "{place} {nth}: {:?}", found.1);
+        let names: Vec<String> = std::fs::read_dir(broker.partition(&topic.name, 0))
+            .expect("a folder")
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into()
+            })
+            .filter(|name: &String| !name.ends_with("checkpoint") && !name.ends_with("metadata"))
+            .collect();
+        let known = ["log", "index", "timeindex", "snapshot"];
+        let known = |name: &String| known.iter().any(|kind| name.ends_with(&format!(".{kind}")));
+        assert!(names.iter().all(known), "{place}: {names:?}");
+        assert_eq!(
+            segments(&broker, &topic).len(),
+            if content == Old { 7 } else { 2 }
+        );
+        broker.kill();
     }
 }

@@ -27,7 +27,7 @@ fn set(client: &mut Connection, topic: &Topic, key: &str, value: &str) {
     assert_eq!(set, ErrorCode::None, "{key}={value}");
 }
 
-fn earliest(client: &mut Connection, topic: &Topic) -> i64 {
+pub fn earliest(client: &mut Connection, topic: &Topic) -> i64 {
     let found = client.list_offset(topic, 0, EARLIEST, 7);
     assert_eq!(error(found.error_code), ErrorCode::None);
     found.offset

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use thalweg_reactor::{mailbox, oneshot, spawn_background_thread};
-use thalweg_types::limits::COMPACTION_ROUNDS_WAITING_MAX;
+use thalweg_types::limits::{COMPACTION_ROUNDS_WAITING_MAX, SEGMENT_BYTES_MAX};
 
 use super::pace::Pace;
 use super::round::Round;
@@ -33,6 +33,15 @@ impl Cleaner {
     /// # Errors
     /// The thread can not be started.
     pub fn start(name: &str, budget: Budget) -> io::Result<(Cleaner, JoinHandle<io::Result<()>>)> {
+        Cleaner::start_within(name, budget, SEGMENT_BYTES_MAX)
+    }
+
+    /// As [`Cleaner::start`], with another bound of the segments that it writes.
+    pub(super) fn start_within(
+        name: &str,
+        budget: Budget,
+        segment_bytes_max: u64,
+    ) -> io::Result<(Cleaner, JoinHandle<io::Result<()>>)> {
         let (jobs, mut inbox) = mailbox::channel::<Job>(COMPACTION_ROUNDS_WAITING_MAX);
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
@@ -42,6 +51,7 @@ impl Cleaner {
                     let round = Round {
                         order: job.order,
                         budget: &budget,
+                        segment_bytes_max,
                         pace: Pace::new(budget.bytes_per_second, Arc::clone(&stopping)),
                         swaps: job.swaps,
                         report: CleanReport::default(),

@@ -103,12 +103,6 @@ pub enum CleanError {
         /// What is wrong.
         reason: String,
     },
-    /// What is left of a segment does not fit one.
-    #[error("{} would become larger than a segment can be", path.display())]
-    TooLarge {
-        /// The file that was being written.
-        path: PathBuf,
-    },
     /// The system refused an operation; the text of `source` names it too.
     #[error("{source}")]
     Io {
@@ -147,7 +141,7 @@ impl CleanError {
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
-            CleanError::Damaged { .. } | CleanError::TooLarge { .. } => true,
+            CleanError::Damaged { .. } => true,
             CleanError::Read(error) => match error {
                 ReadError::Damaged { .. } | ReadError::Records { .. } => true,
                 ReadError::OutOfRange { .. }
@@ -174,7 +168,7 @@ impl CleanError {
                 ReadError::Closed | ReadError::Offline { .. } | ReadError::Replaced
             ),
             CleanError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            CleanError::Damaged { .. } | CleanError::TooLarge { .. } => false,
+            CleanError::Damaged { .. } => false,
         }
     }
 
@@ -185,7 +179,6 @@ impl CleanError {
             CleanError::Io { source, .. } => may_pass(source),
             CleanError::Log(error) => error.may_pass(),
             CleanError::Damaged { .. }
-            | CleanError::TooLarge { .. }
             | CleanError::Read(_)
             | CleanError::Changed
             | CleanError::Stopped => false,
@@ -218,8 +211,6 @@ struct Order {
 
 /// A new segment, durable, under names that end in `.cleaned`.
 struct Cleaned {
-    /// Those whose place it takes, side by side.
-    olds: Vec<Offset>,
     base: Offset,
     bytes: u64,
     file: File,
@@ -228,8 +219,12 @@ struct Cleaned {
     aborted: Vec<AbortedTxn>,
 }
 
-/// Asks the owner of a log to put a new segment in place.
+/// Asks the owner of a log to put new segments in place of old ones.
 struct SwapAsk {
-    cleaned: Cleaned,
+    /// Side by side.
+    olds: Vec<Offset>,
+    /// Each begins where the one before it ends, the first where the first old one begins. One, unless what is
+    /// left of the old ones does not fit a segment.
+    news: Vec<Cleaned>,
     reply: oneshot::Sender<Result<(), CleanError>>,
 }

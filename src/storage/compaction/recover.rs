@@ -23,16 +23,16 @@ pub(crate) async fn finish_swaps(dir: &Path, found: Listing) -> Result<Listing, 
     if found.swaps.is_empty() {
         return Ok(found);
     }
-    let bases = found.swaps.iter().filter(|(base, suffix)| {
+    let named = found.swaps.iter().filter(|(base, suffix)| {
         // KAFKA-6264: such a segment is a part of a split that was not finished.
         *suffix == "log" && found.cleaned_logs.first().is_none_or(|first| base < first)
     });
+    let mut bases: Vec<Offset> = named.map(|(base, _)| *base).collect();
+    bases.sort_unstable();
     let mut finished = BTreeSet::new();
-    for (base, _) in bases {
-        if let Some(end) = usable(dir, *base, &found).await? {
-            finish(dir, *base, end, &found).await?;
-            finished.insert(*base);
-        }
+    for (base, end) in usable(dir, &bases, &found).await? {
+        finish(dir, base, end, &found).await?;
+        finished.insert(base);
     }
     let useless = found
         .swaps
@@ -45,24 +45,38 @@ pub(crate) async fn finish_swaps(dir: &Path, found: Listing) -> Result<Listing, 
     list(dir).await
 }
 
-/// Where the new segment at `base` ends. `None` when it is not whole and nothing that it was to replace
-/// is gone: the old segments are set aside from the first one on, so they serve as before.
-async fn usable(dir: &Path, base: Offset, found: &Listing) -> Result<Option<Offset>, LogError> {
-    let end = end_of(dir, base).await?;
-    let whole = end.filter(|end| *end > base);
-    if !found.logs.contains_key(&base) {
-        let path = CleanStep::Swap.of(&log_path(dir, base));
-        return whole
-            .map(Some)
-            .ok_or(LogError::UnfinishedCompaction { path });
+/// The new segments at `bases`, which ascend, and where each ends. None of them when one is not whole and
+/// nothing that they were to replace is gone: the old segments are set aside from the first one on, so they
+/// serve as before.
+async fn usable(
+    dir: &Path,
+    bases: &[Offset],
+    found: &Listing,
+) -> Result<Vec<(Offset, Offset)>, LogError> {
+    let nothing_gone = bases.first().is_some_and(|b| found.logs.contains_key(b));
+    let mut usable = Vec::with_capacity(bases.len());
+    for (at, base) in bases.iter().enumerate() {
+        let next = bases.get(at + 1);
+        // It ends where the next of them begins; the last where the last of the old ones ended, which is
+        // where the next segment begins.
+        let fits = |end: &Offset| {
+            next == Some(end) || found.logs.contains_key(end) || (next.is_none() && !nothing_gone)
+        };
+        let end = end_of(dir, *base).await?.filter(|end| end > base);
+        match end.filter(fits) {
+            Some(end) => usable.push((*base, end)),
+            None if nothing_gone => {
+                tracing::error!(dir = %dir.display(), base = base.0,
+                    "a compacted segment is damaged: removed, since what it was to replace is still there");
+                return Ok(Vec::new());
+            }
+            None => {
+                let path = CleanStep::Swap.of(&log_path(dir, *base));
+                return Err(LogError::UnfinishedCompaction { path });
+            }
+        }
     }
-    // It ends where the last of the old ones ended, which is where the next segment begins.
-    let fits = whole.filter(|end| found.logs.contains_key(end));
-    if fits.is_none() {
-        tracing::error!(dir = %dir.display(), base = base.0,
-            "a compacted segment is damaged: removed, since what it was to replace is still there");
-    }
-    Ok(fits)
+    Ok(usable)
 }
 
 async fn finish(dir: &Path, base: Offset, end: Offset, found: &Listing) -> Result<(), LogError> {

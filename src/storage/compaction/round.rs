@@ -23,6 +23,8 @@ use crate::txn_index::AbortedTxn;
 pub(super) struct Round<'a> {
     pub(super) order: Order,
     pub(super) budget: &'a Budget,
+    /// Most bytes of a segment that it writes.
+    pub(super) segment_bytes_max: u64,
     pub(super) pace: Pace,
     pub(super) swaps: mailbox::Sender<SwapAsk>,
     pub(super) report: CleanReport,
@@ -50,8 +52,9 @@ impl Round<'_> {
         let reached = &segments[..reached];
         for run in groups(reached, ends, self.order.room) {
             let group = &reached[run];
-            if let Some(cleaned) = self.clean(group, &rules, &mut transactions).await? {
-                self.swap(cleaned).await?;
+            let news = self.clean(group, &rules, &mut transactions).await?;
+            if !news.is_empty() {
+                self.swap(group, news).await?;
             }
         }
         self.report.end = end;
@@ -93,20 +96,22 @@ impl Round<'_> {
         Ok((map, end))
     }
 
-    /// Writes what is left of the segments of `group`. `None` when there is nothing in them.
+    /// Writes what is left of the segments of `group`, where there is anything in them: as one segment, or as
+    /// several where batches have grown so much that one can not hold them. Batches grow by their delete
+    /// horizon, from which timestamps are counted then, and where their records were compressed harder than
+    /// the broker does.
     async fn clean(
         &mut self,
         group: &[SegmentFile],
         rules: &Rules,
         transactions: &mut Transactions,
-    ) -> Result<Option<Cleaned>, CleanError> {
+    ) -> Result<Vec<Cleaned>, CleanError> {
         let Some(last) = group.iter().rposition(|segment| segment.bytes > 0) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
-        let interval = self.order.room.interval_bytes;
-        let io_bytes = self.budget.io_bytes;
-        let (dir, base) = (self.order.dir.clone(), group[0].base);
-        let mut writer = SegmentWriter::create(&dir, base, interval, io_bytes).await?;
+        let youngest = group[group.len() - 1].base;
+        let mut news = Vec::new();
+        let mut writer = self.create(group[0].base).await?;
         for (i, segment) in group.iter().enumerate() {
             let mut reader = self.read(*segment).await?;
             while let Some(read) = reader.next(&mut self.pace).await? {
@@ -120,35 +125,43 @@ impl Round<'_> {
                 let verdict = rules.judge(&whole(&read), place, transactions);
                 let verdict = verdict.map_err(|error| self.unreadable(*segment, &read, error))?;
                 self.report.records_kept += verdict.records;
-                match verdict.fate {
-                    Fate::Stays => {
-                        writer
-                            .push(&read.header, &read.bytes, &mut self.pace)
-                            .await?;
-                    }
+                let (header, bytes) = match verdict.fate {
+                    Fate::Stays => (read.header.clone(), read.bytes.clone()),
                     Fate::Becomes(bytes) => {
                         let header = BatchHeader::parse(&bytes)
                             .map_err(|error| self.unreadable(*segment, &read, error.into()))?;
-                        writer.push(&header, &bytes, &mut self.pace).await?;
+                        (header, bytes)
                     }
-                    Fate::Goes => {}
+                    Fate::Goes => continue,
+                };
+                let bytes_then = writer.bytes() + bytes.len() as u64;
+                if writer.bytes() > 0 && bytes_then > self.segment_bytes_max {
+                    let next = self.create(writer.end()).await?;
+                    let full = std::mem::replace(&mut writer, next);
+                    news.push(full.finish(youngest, &mut self.pace).await?);
                 }
+                writer.push(&header, &bytes, &mut self.pace).await?;
                 verdict
                     .aborted
                     .into_iter()
                     .for_each(|t| writer.note_aborted(t));
             }
         }
-        let olds = group.iter().map(|segment| segment.base).collect();
-        let cleaned = writer.finish(olds, &mut self.pace).await?;
-        self.report.bytes_kept += cleaned.bytes;
-        Ok(Some(cleaned))
+        news.push(writer.finish(youngest, &mut self.pace).await?);
+        self.report.bytes_kept += news.iter().map(|new| new.bytes).sum::<u64>();
+        Ok(news)
     }
 
-    /// Lets the owner of the log put the new segment in place.
-    async fn swap(&mut self, cleaned: Cleaned) -> Result<(), CleanError> {
+    async fn create(&self, base: Offset) -> Result<SegmentWriter, CleanError> {
+        let interval = self.order.room.interval_bytes;
+        SegmentWriter::create(&self.order.dir, base, interval, self.budget.io_bytes).await
+    }
+
+    /// Lets the owner of the log put the new segments in place.
+    async fn swap(&mut self, group: &[SegmentFile], news: Vec<Cleaned>) -> Result<(), CleanError> {
         let (reply, answer) = oneshot::channel();
-        let ask = SwapAsk { cleaned, reply };
+        let olds = group.iter().map(|segment| segment.base).collect();
+        let ask = SwapAsk { olds, news, reply };
         if self.swaps.send(ask).await.is_err() {
             return Err(CleanError::Stopped);
         }

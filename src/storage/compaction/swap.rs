@@ -6,6 +6,9 @@
 //! last the `.log`. A crash in between leaves a `.log.swap`, which says how far it reaches, because a new
 //! segment ends where the last old one ended: `recover.rs` does the rest again.
 //!
+//! Where several new segments take the place, they are renamed to `.swap` from the last to the first, as in
+//! Kafka (KAFKA-6264): a `.swap` behind a `.cleaned` is not one yet. They get their final names in order.
+//!
 //! In memory it is one step right after the point of no return: the new segment is there with an open
 //! file, and whoever is opening an old one by its name learns that it was replaced.
 
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use thalweg_reactor::{fs, task};
+use thalweg_reactor::{failpoint, fs, task};
 use thalweg_types::Offset;
 
 use super::groups::Room;
@@ -26,7 +29,7 @@ use crate::error::{LogError, is_lack_of_room};
 use crate::listing::list;
 use crate::log::Log;
 use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
-use crate::removal::unlink_later;
+use crate::removal::{files_of, unlink_later};
 use crate::segment::Segment;
 
 impl Log {
@@ -63,8 +66,8 @@ impl Log {
     ) -> Result<CleanReport, CleanError> {
         let order = self.by_files(order).await?;
         let (mut asks, ended) = cleaner.begin(order).await?;
-        while let Some(SwapAsk { cleaned, reply }) = asks.recv().await {
-            let _ = reply.send(self.swap_in(cleaned, delay).await);
+        while let Some(SwapAsk { olds, news, reply }) = asks.recv().await {
+            let _ = reply.send(self.swap_in(olds, news, delay).await);
         }
         ended.await.unwrap_or(Err(CleanError::Stopped))
     }
@@ -107,23 +110,34 @@ impl Log {
         })
     }
 
-    async fn swap_in(&self, cleaned: Cleaned, delay: Duration) -> Result<(), CleanError> {
+    async fn swap_in(
+        &self,
+        olds: Vec<Offset>,
+        news: Vec<Cleaned>,
+        delay: Duration,
+    ) -> Result<(), CleanError> {
         // A flush, a removal or a close that is under way has to do with the old segments.
         let _turns = self.both_turns().await;
         self.check_open()?;
-        if !self.still_has(&cleaned.olds) {
+        if !self.still_has(&olds) {
             return Err(CleanError::Changed);
         }
-        let (base, olds) = (cleaned.base, cleaned.olds.clone());
-        self.commit(base).await?;
-        let new = self.take_over(cleaned);
+        let bases: Vec<Offset> = news.iter().map(|new| new.base).collect();
+        if let Err(error) = self.commit(&bases).await {
+            self.take_back(&bases).await?;
+            return Err(error);
+        }
+        let news = self.take_over(&olds, news);
         let mut aside = Vec::with_capacity(4 * olds.len());
         for old in &olds {
             self.set_aside(*old, &mut aside).await?;
         }
+        failpoint::pass("compaction: old files aside");
         task::spawn(unlink_later(aside, delay));
-        self.settle(base).await?;
-        self.inner.state.borrow().options.cache.add(&new);
+        for new in &news {
+            self.settle(new.base).await?;
+            self.inner.state.borrow().options.cache.add(new);
+        }
         self.remove_useless_snapshots().await?;
         Ok(())
     }
@@ -139,19 +153,40 @@ impl Log {
         })
     }
 
-    /// Renames to `.swap`, the `.log` last, durably. Without room for that nothing has happened.
-    async fn commit(&self, base: Offset) -> Result<(), CleanError> {
+    /// Renames to `.swap`, durably: all indexes, then each `.log`, the first of the segments last.
+    async fn commit(&self, bases: &[Offset]) -> Result<(), CleanError> {
         let dir = &self.inner.dir;
-        for path in indexes_of(dir, base) {
+        for path in bases.iter().flat_map(|base| indexes_of(dir, *base)) {
             let (from, to) = (CleanStep::Cleaned.of(&path), CleanStep::Swap.of(&path));
             // Where no transaction was aborted there is no index of them.
             let renamed = unless_missing(fs::rename(&from, &to).await);
             self.renamed(&from, renamed)?;
         }
         self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
-        let log = log_path(dir, base);
-        let (from, to) = (CleanStep::Cleaned.of(&log), CleanStep::Swap.of(&log));
-        self.renamed(&from, fs::rename(&from, &to).await)?;
+        failpoint::pass("compaction: indexes renamed");
+        for base in bases.iter().rev() {
+            let log = log_path(dir, *base);
+            let (from, to) = (CleanStep::Cleaned.of(&log), CleanStep::Swap.of(&log));
+            self.renamed(&from, fs::rename(&from, &to).await)?;
+            failpoint::pass("compaction: segment renamed");
+        }
+        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        failpoint::pass("compaction: swap durable");
+        Ok(())
+    }
+
+    /// There was no room for all the new names: nothing has happened. What has one goes before those that
+    /// have none, so that no start takes it for a swap.
+    async fn take_back(&self, bases: &[Offset]) -> Result<(), CleanError> {
+        self.check_open()?;
+        let dir = &self.inner.dir;
+        for base in bases {
+            for path in files_of(dir, *base) {
+                let swap = CleanStep::Swap.of(&path);
+                let gone = unless_missing(fs::unlink(&swap).await);
+                self.or_offline("remove", &swap, gone)?;
+            }
+        }
         self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
         Ok(())
     }
@@ -163,23 +198,29 @@ impl Log {
         }
     }
 
-    /// From here on reads find the new segment.
-    fn take_over(&self, cleaned: Cleaned) -> Rc<Segment> {
+    /// From here on reads find the new segments.
+    fn take_over(&self, olds: &[Offset], news: Vec<Cleaned>) -> Vec<Rc<Segment>> {
         let mut state = self.inner.state.borrow_mut();
         let interval = u64::from(state.options.index_interval_bytes);
-        let new = Segment::cold(&self.inner.dir, cleaned.base, interval, cleaned.bytes);
-        new.set_warm(cleaned.file, cleaned.indexes);
-        new.set_first_timestamp(cleaned.first_timestamp);
-        *new.aborted.borrow_mut() = Aborted::of(cleaned.aborted);
-        let first = state.segment_for(cleaned.base);
-        let range = first..first + cleaned.olds.len();
-        let olds: Vec<_> = state.segments.splice(range, [Rc::clone(&new)]).collect();
-        olds.iter().for_each(|old| old.retire());
-        if let Some(last) = cleaned.olds.last() {
+        let news: Vec<_> = news
+            .into_iter()
+            .map(|cleaned| {
+                let new = Segment::cold(&self.inner.dir, cleaned.base, interval, cleaned.bytes);
+                new.set_warm(cleaned.file, cleaned.indexes);
+                new.set_first_timestamp(cleaned.first_timestamp);
+                *new.aborted.borrow_mut() = Aborted::of(cleaned.aborted);
+                new
+            })
+            .collect();
+        if let (Some(first), Some(last)) = (olds.first(), olds.last()) {
+            let first = state.segment_for(*first);
+            let range = first..first + olds.len();
+            let gone = state.segments.splice(range, news.iter().map(Rc::clone));
+            gone.for_each(|old| old.retire());
             state.tail.forget_up_to(*last);
         }
         state.max_timestamp_hint = None;
-        new
+        news
     }
 
     /// Gives the new files their final names, the `.log` last. The old files are out of the way.
@@ -254,10 +295,12 @@ pub(super) async fn settle_names(dir: &Path, base: Offset) -> Result<(), (PathBu
             .map_err(|error| (dir.to_owned(), error))
     };
     sync().await?;
+    failpoint::pass("compaction: indexes in place");
     let log = log_path(dir, base);
     let swap = CleanStep::Swap.of(&log);
     fs::rename(&swap, &log)
         .await
         .map_err(|error| (swap, error))?;
+    failpoint::pass("compaction: segment in place");
     sync().await
 }

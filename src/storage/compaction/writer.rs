@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
 use thalweg_protocol::records::BatchHeader;
+use thalweg_reactor::failpoint;
 use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_types::limits::COMPACTION_UNSYNCED_BYTES_MAX;
 use thalweg_types::{Offset, TimestampMs};
@@ -16,13 +17,12 @@ use crate::indexes::{BatchMark, Indexes};
 use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
 use crate::txn_index::{self, AbortedTxn};
 
-/// Largest position that an index entry can hold.
-const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
-
 /// A segment that is being written.
 pub(super) struct SegmentWriter {
     dir: PathBuf,
     base: Offset,
+    /// Offset after the last batch.
+    end: Offset,
     path: PathBuf,
     file: File,
     indexes: Indexes,
@@ -51,6 +51,7 @@ impl SegmentWriter {
         Ok(SegmentWriter {
             dir: dir.to_owned(),
             base,
+            end: base,
             path,
             file,
             indexes: Indexes::new(base, interval_bytes),
@@ -63,6 +64,16 @@ impl SegmentWriter {
         })
     }
 
+    /// Bytes of all batches so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Offset after the last batch: where a segment begins that goes on from here.
+    pub(super) fn end(&self) -> Offset {
+        self.end
+    }
+
     /// Adds a batch.
     pub(super) async fn push(
         &mut self,
@@ -70,13 +81,8 @@ impl SegmentWriter {
         bytes: &[u8],
         pace: &mut Pace,
     ) -> Result<(), CleanError> {
-        let position = self.written + self.buffer.len() as u64;
-        let mark = BatchMark::of(header, position);
-        if mark.end() > SEGMENT_BYTES_MAX {
-            return Err(CleanError::TooLarge {
-                path: self.path.clone(),
-            });
-        }
+        let mark = BatchMark::of(header, self.bytes());
+        self.end = header.last_offset().plus(1);
         self.first_timestamp = self.first_timestamp.or(Some(mark.max_timestamp));
         self.indexes.on_batch(&mark);
         self.buffer.extend_from_slice(bytes);
@@ -115,15 +121,15 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Makes all of it durable. `olds` are the segments whose place it is to take; it is as old as
-    /// the last of them.
+    /// Makes all of it durable. `youngest` is the last of the segments whose place it is to take, with
+    /// others; it is as old as that one.
     pub(super) async fn finish(
         mut self,
-        olds: Vec<Offset>,
+        youngest: Offset,
         pace: &mut Pace,
     ) -> Result<Cleaned, CleanError> {
         self.flush(pace).await?;
-        let youngest = olds.last().copied().unwrap_or(self.base);
+        failpoint::pass("compaction: segment written");
         let young = log_path(&self.dir, youngest);
         let meta = fs::metadata(&young)
             .await
@@ -134,6 +140,7 @@ impl SegmentWriter {
         fs::sync_all(&self.file)
             .await
             .map_err(CleanError::io("fsync", &self.path))?;
+        failpoint::pass("compaction: segment synced");
         self.indexes.complete();
         self.indexes.unsaved = false;
         let mut files = vec![
@@ -158,8 +165,8 @@ impl SegmentWriter {
         for (path, bytes) in files {
             write(&CleanStep::Cleaned.of(&path), Bytes::from(bytes)).await?;
         }
+        failpoint::pass("compaction: indexes written");
         Ok(Cleaned {
-            olds,
             base: self.base,
             bytes: self.written,
             file: self.file,

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg_protocol::records::{BatchOptions, batches};
+use thalweg_protocol::records::{BatchOptions, Codec, batches};
 use thalweg_types::Offset;
 
-use super::{append, compact, names, roomy, small};
+use super::{append, compact, content, del, names, narrow, of_records, roomy, small};
 use crate::whole_log_tests::{TestLog, copy_dir, edit, file, on_plain_engine};
 use crate::{LogError, Recovery};
 
@@ -44,51 +44,131 @@ async fn bytes_in(dir: &Path) -> (Vec<u8>, Vec<String>) {
     (bytes, names(dir))
 }
 
-/// Renames in the order in which a swap does them.
-fn steps() -> Vec<(String, String)> {
+/// Renames in the order in which a swap of `olds` for `news` does them, and how many there are up to the point of no
+/// return.
+fn steps(olds: &[i64], news: &[i64]) -> (Vec<(String, String)>, usize) {
     let name = |base: i64, suffix: &str| format!("{base:020}.{suffix}");
     let step = |base, suffix: &str, from: &str, to: &str| {
         let name = name(base, suffix);
         (format!("{name}{from}"), format!("{name}{to}"))
     };
     let mut steps = Vec::new();
-    for suffix in ["index", "timeindex", "log"] {
-        steps.push(step(0, suffix, ".cleaned", ".swap"));
+    for suffix in ["index", "timeindex"] {
+        let of_all = news.iter();
+        steps.extend(of_all.map(|base| step(*base, suffix, ".cleaned", ".swap")));
     }
-    for base in [0, 3, 6] {
+    let backwards = news.iter().rev();
+    steps.extend(backwards.map(|base| step(*base, "log", ".cleaned", ".swap")));
+    let committed = steps.len();
+    for base in olds {
         for suffix in ["log", "index", "timeindex"] {
-            steps.push(step(base, suffix, "", ".deleted"));
+            steps.push(step(*base, suffix, "", ".deleted"));
         }
     }
-    for suffix in ["index", "timeindex", "log"] {
-        steps.push(step(0, suffix, ".swap", ""));
+    for base in news {
+        for suffix in ["index", "timeindex", "log"] {
+            steps.push(step(*base, suffix, ".swap", ""));
+        }
     }
-    steps
+    (steps, committed)
+}
+
+/// Tries a crash after each of the steps from `old` to `new`.
+async fn try_each_step(dir: &Path, old: &Path, new: &Path, olds: &[i64], news: &[i64]) {
+    let (was, is) = (bytes_in(old).await, bytes_in(new).await);
+    assert_ne!(was.0, is.0);
+    let (steps, committed) = steps(olds, news);
+    for done in 0..=steps.len() {
+        let copy = dir.join("copy");
+        copy_dir(old, &copy);
+        for base in news {
+            for suffix in ["log", "index", "timeindex"] {
+                let to = file(&copy, *base, &format!("{suffix}.cleaned"));
+                std::fs::copy(file(new, *base, suffix), to).expect("a copy");
+            }
+        }
+        for (from, to) in &steps[..done] {
+            let at = copy.join("t-0");
+            std::fs::rename(at.join(from), at.join(to)).expect("renamed");
+        }
+        let found = bytes_in(&copy).await;
+        let wanted = if done < committed { &was } else { &is };
+        assert_eq!(found.0, wanted.0, "after {done} steps");
+        assert_eq!(found.1, wanted.1, "after {done} steps");
+    }
 }
 
 #[test]
 fn st_14_a_crash_at_any_step_of_a_swap_leaves_the_old_content_or_the_new() {
     on_plain_engine(|dir| async move {
         let (old, new) = old_and_new(&dir).await;
-        let (was, is) = (bytes_in(&old).await, bytes_in(&new).await);
-        assert_ne!(was.0, is.0);
-        let steps = steps();
-        let committed = 3;
-        for done in 0..=steps.len() {
-            let copy = dir.join("copy");
+        try_each_step(&dir, &old, &new, &[0, 3, 6], &[0]).await;
+    });
+}
+
+/// The most that the segments of a split hold here.
+const NARROW: u64 = 400;
+
+/// The directory `old` of a log whose closed segment has grown, in the copy `new`, beyond what one may hold; and the
+/// bases that took its place.
+async fn old_and_split(dir: &Path) -> (PathBuf, PathBuf, Vec<i64>) {
+    let (old, new) = (dir.join("old"), dir.join("new"));
+    std::fs::create_dir(&old).expect("a directory");
+    let test = TestLog::create(&old, small()).await;
+    for batch in 0..4 {
+        let offsets = batch * 5..batch * 5 + 5;
+        let deletes: Vec<_> = offsets.map(|at| del(at, &format!("k{at}"))).collect();
+        let plain = BatchOptions::default();
+        test.log.append(of_records(&deletes, Codec::None, plain));
+        test.settle().await;
+    }
+    test.log.roll_active().await;
+    append(&test, &[("z", true)], BatchOptions::default()).await;
+    assert!(test.log.segment_count() == 2 && test.log.size_bytes() < 2 * NARROW);
+    test.log.close().await.expect("closed");
+    copy_dir(&old, &new);
+    let opened = TestLog::open(&new, small(), Recovery::AfterCleanStop).await;
+    let (test, _) = opened.expect("opened");
+    let (_, was) = content(&test).await;
+    // From the delete horizon on, timestamps are counted from there.
+    compact(&test, &narrow(NARROW), i64::MAX / 2).await;
+    assert_eq!(content(&test).await.1, was);
+    let bases = |test: &TestLog| {
+        let state = test.log.inner.state.borrow();
+        let closed = &state.segments[..state.segments.len() - 1];
+        assert!(closed.iter().all(|segment| segment.size.get() <= NARROW));
+        closed.iter().map(|segment| segment.base.0).collect()
+    };
+    let bases: Vec<i64> = bases(&test);
+    test.log.close().await.expect("closed");
+    (old, new, bases)
+}
+
+#[test]
+fn st_29_st_14_what_has_grown_beyond_a_segment_becomes_several_at_once_or_not_at_all() {
+    on_plain_engine(|dir| async move {
+        let (old, new, news) = old_and_split(&dir).await;
+        assert!(news.len() >= 2 && news[0] == 0, "{news:?}");
+        try_each_step(&dir, &old, &new, &[0], &news).await;
+    });
+}
+
+#[test]
+fn st_14_a_split_of_which_a_part_is_damaged_replaces_nothing() {
+    on_plain_engine(|dir| async move {
+        let (old, new, news) = old_and_split(&dir).await;
+        let was = bytes_in(&old).await;
+        let copy = dir.join("copy");
+        for damaged in &news {
             copy_dir(&old, &copy);
-            for suffix in ["log", "index", "timeindex"] {
-                let to = file(&copy, 0, &format!("{suffix}.cleaned"));
-                std::fs::copy(file(&new, 0, suffix), to).expect("a copy");
+            for base in &news {
+                let swap = file(&copy, *base, "log.swap");
+                std::fs::copy(file(&new, *base, "log"), &swap).expect("a copy");
+                if base == damaged {
+                    edit(&swap, |bytes| bytes[70] ^= 1);
+                }
             }
-            for (from, to) in &steps[..done] {
-                let at = copy.join("t-0");
-                std::fs::rename(at.join(from), at.join(to)).expect("renamed");
-            }
-            let found = bytes_in(&copy).await;
-            let wanted = if done < committed { &was } else { &is };
-            assert_eq!(found.0, wanted.0, "after {done} steps");
-            assert_eq!(found.1, wanted.1, "after {done} steps");
+            assert_eq!(bytes_in(&copy).await, was, "{damaged}");
         }
     });
 }

@@ -22,15 +22,25 @@ use crate::{AppendBatch, LogOptions};
 /// `delete.retention.ms` of these tests.
 const RETENTION_MS: i64 = 1_000;
 
-pub(super) fn cleaner(map_bytes: u64) -> Cleaner {
-    let budget = Budget {
+fn budget(map_bytes: u64) -> Budget {
+    Budget {
         map_bytes,
         map_load: 0.9,
         io_bytes: 300,
         bytes_per_second: f64::MAX,
-    };
-    let (cleaner, _thread) = Cleaner::start("cleaner", budget).expect("a thread");
+    }
+}
+
+pub(super) fn cleaner(map_bytes: u64) -> Cleaner {
+    let (cleaner, _thread) = Cleaner::start("cleaner", budget(map_bytes)).expect("a thread");
     cleaner
+}
+
+/// As [`roomy`], for segments of at most so many bytes.
+pub(super) fn narrow(segment_bytes_max: u64) -> Cleaner {
+    let budget = budget(1 << 20);
+    let started = Cleaner::start_within("cleaner", budget, segment_bytes_max);
+    started.expect("a thread").0
 }
 
 /// Enough memory for every key of a test.
