@@ -125,3 +125,30 @@ fn give_up(shard: &Shard, partition: &Partition, error: &CleanError, backoff: Du
     tracing::warn!(partition = %name, %error, again_ms = wait.as_millis() as u64,
         "compaction failed; free space on the disk or look at its errors");
 }
+
+#[cfg(test)]
+mod tests {
+    use thalweg_config::{BrokerConfig, TopicConfig};
+    use thalweg_storage::Dirt;
+    use thalweg_types::Offset;
+
+    use super::is_due;
+
+    #[test]
+    fn rp_101_a_log_is_due_by_its_dirty_share_or_by_what_has_waited_too_long() {
+        let (config, _) = TopicConfig::resolve(&BrokerConfig::default(), std::iter::empty());
+        assert_eq!(config.min_cleanable_dirty_ratio(), 0.5);
+        let dirt = |clean_bytes, dirty_bytes, overdue| Dirt {
+            first_dirty: Offset(1),
+            end: Offset(9),
+            clean_bytes,
+            dirty_bytes,
+            overdue,
+        };
+        assert!(!is_due(&dirt(0, 0, false), &config));
+        assert!(!is_due(&dirt(50, 50, false), &config));
+        assert!(is_due(&dirt(49, 50, false), &config));
+        assert!(is_due(&dirt(1_000, 1, true), &config));
+        assert!(!is_due(&dirt(1_000, 0, true), &config));
+    }
+}

@@ -6,12 +6,12 @@ use std::io::Write;
 
 use thalweg_protocol::messages::fetch_response::PartitionData;
 use thalweg_protocol::messages::{ListOffsetsRequest, list_offsets_request};
-use thalweg_protocol::records::control::ControlRecordType;
-use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence, batches};
+use thalweg_protocol::records::control::{ControlRecordType, end_marker};
+use thalweg_protocol::records::{BatchOptions, Codec, ProducerSequence, batches};
 use thalweg_protocol::{ErrorCode, Records};
-use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
-use crate::batch::{bytes_of, now_ms};
+use crate::batch::{bytes_of, keyed, now_ms};
 use crate::broker::Broker;
 use crate::wire::{Connection, Topic, error, fetch_request, single};
 
@@ -19,28 +19,19 @@ const READ_COMMITTED: i8 = 1;
 
 /// One record of a transaction, or the marker that ends one.
 fn batch(at: i64, id: i64, sequence: i32, marker: Option<ControlRecordType>) -> Vec<u8> {
-    let mut builder = BatchBuilder::new(BatchOptions {
+    let options = BatchOptions {
         base_offset: Offset(at),
         leader_epoch: LeaderEpoch(0),
-        producer: Some(ProducerSequence {
-            id: ProducerId(id),
-            epoch: ProducerEpoch(0),
-            base_sequence: if marker.is_some() { -1 } else { sequence },
-        }),
+        producer: Some(ProducerSequence::new(id, 0, sequence)),
         is_transactional: true,
-        is_control: marker.is_some(),
         ..BatchOptions::default()
-    });
-    let key = marker.map(ControlRecordType::key);
-    let key: &[u8] = key.as_ref().map_or(b"key", |key| &key[..]);
-    let pushed = builder.push(
-        TimestampMs(now_ms()),
-        Some(key),
-        Some(&[0, 0, 0, 0, 0, 1]),
-        &[],
-    );
-    pushed.expect("small");
-    builder.build(Codec::None).expect("a batch").to_vec()
+    };
+    match marker {
+        Some(kind) => end_marker(kind, 1, TimestampMs(now_ms()), options)
+            .expect("a marker")
+            .to_vec(),
+        None => keyed(Codec::None, now_ms(), "key", b"value", options),
+    }
 }
 
 fn fetch(client: &mut Connection, topic: &Topic, from: i64, isolation: i8) -> PartitionData {

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{BatchOptions, Codec, ProducerSequence, batches};
-use thalweg_types::{ProducerEpoch, ProducerId};
 
 use crate::administering::alter;
 use crate::batch::{CODECS, bytes_of, keyed, now_ms};
@@ -230,11 +229,7 @@ fn rp_69_rp_103_a_retry_is_known_after_its_original_was_compacted() {
 
 fn producer(id: i64) -> BatchOptions {
     BatchOptions {
-        producer: Some(ProducerSequence {
-            id: ProducerId(id),
-            epoch: ProducerEpoch(0),
-            base_sequence: 0,
-        }),
+        producer: Some(ProducerSequence::new(id, 0, 0)),
         ..BatchOptions::default()
     }
 }
@@ -326,4 +321,45 @@ fn rp_94_rp_101_a_log_of_both_policies_is_deleted_by_age_and_compacted_otherwise
         (offsets.len() < 10 && offsets.ends_with(&[19])).then_some(())
     });
     assert_eq!(earliest(&mut client, &topic), 6);
+}
+
+/// Takes what room the disk of `folder` has, but for so many bytes.
+fn fill_disk(folder: &Path, left: u64) -> std::path::PathBuf {
+    let path = folder.join("filler");
+    let mut file = std::fs::File::create(&path).expect("a file");
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    let len = file.metadata().expect("a file").len();
+    file.set_len(len - left).expect("shorter");
+    path
+}
+
+#[test]
+fn st_20_rp_105_a_round_without_room_is_tried_again_until_there_is_some() {
+    let mut options = without_cleaner();
+    let headroom = ("thalweg.log.dirs.headroom.bytes", "0".to_owned());
+    options.properties.push(headroom.clone());
+    let Some(mut broker) = Broker::start_on_small_disk("12m", options) else {
+        return;
+    };
+    let mut client = broker.connect();
+    let settings = [("cleanup.policy", "compact"), ("segment.bytes", "1048576")];
+    let topic = client.create_topic("tight", 1, &settings);
+    append(&mut client, &topic, 0..25);
+    broker.stop();
+    let filler = fill_disk(&broker.data(), 400_000);
+    let mut options = eager(Options::default());
+    options.properties.push(headroom);
+    broker.start_again_with(options);
+    let failures = || broker.metric("thalweg_compaction_failures_total", &[]);
+    eventually("a second try", || (failures() >= 2.0).then_some(()));
+    assert_eq!(broker.metric("thalweg_compactions_total", &[]), 0.0);
+    let mut client = broker.connect();
+    assert_eq!(view(&mut client, &topic, 25), (25, expected(25)));
+    std::fs::remove_file(filler).expect("removed");
+    let rounds = || broker.metric("thalweg_compactions_total", &[]);
+    eventually("a round", || (rounds() >= 1.0).then_some(()));
+    let (count, found) = view(&mut client, &topic, 25);
+    assert_eq!(found, expected(25));
+    assert!(count < 20, "{count}");
+    broker.stop();
 }

@@ -10,7 +10,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::{InitProducerIdRequest, InitProducerIdResponse, ProduceRequest};
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence};
-use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::TimestampMs;
 
 use crate::batch::{now_ms, read_all, values};
 use crate::broker::{Broker, Options, eventually, is_long};
@@ -20,11 +20,7 @@ use crate::wire::{Connection, Topic, error, newest, only, produce_request};
 /// A batch of these values from a producer.
 pub fn batch<V: AsRef<[u8]>>(id: i64, epoch: i16, sequence: i32, values: &[V]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(BatchOptions {
-        producer: Some(ProducerSequence {
-            id: ProducerId(id),
-            epoch: ProducerEpoch(epoch),
-            base_sequence: sequence,
-        }),
+        producer: Some(ProducerSequence::new(id, epoch, sequence)),
         ..BatchOptions::default()
     });
     for value in values {

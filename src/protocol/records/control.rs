@@ -1,7 +1,12 @@
-//! Keys of control records: what a record of a control batch means.
+//! Control records: what a record of a control batch means, and the markers that end transactions.
 //!
-//! The key is a version and a type, both i16. The values are messages of the protocol and not this
-//! module's business.
+//! The key is a version and a type, both i16. The values are messages of the protocol; only that of a
+//! marker is made here.
+
+use bytes::Bytes;
+use thalweg_types::TimestampMs;
+
+use super::{BatchBuilder, BatchOptions, BuildError, Codec};
 
 /// The type of a control record (KIP-98, KIP-595, KIP-630, KIP-853).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +29,31 @@ pub enum ControlRecordType {
 
 /// Version of the key's own layout.
 const KEY_VERSION: i16 = 0;
+/// Version of a marker's value (`EndTxnMarker`).
+const END_MARKER_VERSION: i16 = 0;
+
+/// The batch that ends a transaction (KIP-98): one control record without a sequence. `kind` is abort or
+/// commit; `options` says whose it is, and where.
+///
+/// # Errors
+/// As [`BatchBuilder::build`].
+pub fn end_marker(
+    kind: ControlRecordType,
+    coordinator_epoch: i32,
+    at: TimestampMs,
+    mut options: BatchOptions,
+) -> Result<Bytes, BuildError> {
+    if let Some(producer) = &mut options.producer {
+        producer.base_sequence = -1;
+    }
+    options.is_transactional = true;
+    options.is_control = true;
+    let mut value = END_MARKER_VERSION.to_be_bytes().to_vec();
+    value.extend_from_slice(&coordinator_epoch.to_be_bytes());
+    let mut builder = BatchBuilder::new(options);
+    builder.push(at, Some(&kind.key()), Some(&value), &[])?;
+    builder.build(Codec::None)
+}
 
 impl ControlRecordType {
     /// All of them, for tables and tests.

@@ -71,6 +71,18 @@ pub struct ProducerSequence {
     pub base_sequence: i32,
 }
 
+impl ProducerSequence {
+    /// Of the numbers as they stand in a header.
+    #[must_use]
+    pub fn new(id: i64, epoch: i16, base_sequence: i32) -> ProducerSequence {
+        ProducerSequence {
+            id: ProducerId(id),
+            epoch: ProducerEpoch(epoch),
+            base_sequence,
+        }
+    }
+}
+
 /// The header of one batch, as it stands on the wire and on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchHeader {

@@ -5,6 +5,7 @@
 //! compacted (offset deltas with gaps, fewer records than offsets) or written by other brokers.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use thalweg_types::{Offset, TimestampMs};
 
@@ -60,6 +61,24 @@ impl RecordSet<'_> {
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.payload
+    }
+
+    /// Most records that there can be: as many as the header says and the bytes have room for.
+    #[must_use]
+    pub fn count_max(&self) -> usize {
+        let said = usize::try_from(self.header.record_count).unwrap_or(0);
+        said.min(self.payload.len() / RECORD_BYTES_MIN)
+    }
+
+    /// Walks the records from the first, each with the place of its bytes in [`RecordSet::payload`].
+    pub fn spans(&self) -> impl Iterator<Item = Result<(Record<'_>, Range<usize>), BatchError>> {
+        let all = self.payload.len();
+        let mut records = self.iter();
+        std::iter::from_fn(move || {
+            let start = all - records.rest.len();
+            let record = records.next()?;
+            Some(record.map(|record| (record, start..all - records.rest.len())))
+        })
     }
 
     /// Walks the records from the first.
@@ -145,11 +164,6 @@ pub struct RecordIter<'a> {
 }
 
 impl<'a> RecordIter<'a> {
-    /// The bytes of the records that were not read yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
-        self.rest
-    }
-
     fn read(&mut self) -> Result<Record<'a>, RecordFault> {
         let mut outer = Fields { rest: self.rest };
         let length = outer.int()?;
@@ -260,16 +274,38 @@ impl<'a> Fields<'a> {
         Ok(*byte)
     }
 
+    #[inline]
     fn int(&mut self) -> Result<i32, RecordFault> {
-        varint::take_i32(|| self.byte())
-            .map(|int| int.value)
-            .map_err(overlong)
+        match self.short() {
+            Some(raw) => Ok(varint::unzigzag_i32(raw)),
+            None => varint::take_i32(|| self.byte())
+                .map(|int| int.value)
+                .map_err(overlong),
+        }
     }
 
+    #[inline]
     fn long(&mut self) -> Result<i64, RecordFault> {
-        varint::take_i64(|| self.byte())
-            .map(|long| long.value)
-            .map_err(overlong)
+        match self.short() {
+            Some(raw) => Ok(varint::unzigzag_i64(u64::from(raw))),
+            None => varint::take_i64(|| self.byte())
+                .map(|long| long.value)
+                .map_err(overlong),
+        }
+    }
+
+    /// A varint of one byte or two, which nearly all are, as it stands there; nothing is taken of a longer one.
+    #[inline]
+    fn short(&mut self) -> Option<u32> {
+        let (raw, rest) = match self.rest {
+            [one, rest @ ..] if *one < 0x80 => (u32::from(*one), rest),
+            [one, two, rest @ ..] if *two < 0x80 => {
+                (u32::from(*one & 0x7f) | u32::from(*two) << 7, rest)
+            }
+            _ => return None,
+        };
+        self.rest = rest;
+        Some(raw)
     }
 
     fn bytes(&mut self, count: usize, missing: RecordFault) -> Result<&'a [u8], RecordFault> {

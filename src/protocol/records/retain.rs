@@ -4,6 +4,8 @@
 //! offset delta, leader epoch and the producer's fields stay, so sequences go on where they were and the
 //! log's offsets have no hole at a batch that is kept (KIP-98, KIP-534).
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use thalweg_types::TimestampMs;
 
@@ -15,50 +17,42 @@ use super::header::{
 use super::iterate::around_timestamp;
 use super::varint::{len_i64, put_i32, put_i64};
 use super::{
-    BATCH_HEADER_BYTES, BatchError, BatchHeader, BuildError, Level, Record, RecordSet,
+    BATCH_HEADER_BYTES, BatchError, BatchHeader, BuildError, Codec, Level, RecordFault, RecordSet,
     TimestampType, compress,
 };
 
-/// The batch of `set` with only the records that `keep` picks, in the batch's own codec. Those records
-/// keep offsets and timestamps. With a `horizon` the batch gets that delete horizon (KIP-534), which
+/// The batch of `set` with only the records `kept`, in the batch's own codec: each as its place
+/// ([`RecordSet::spans`]) and its timestamp, in order. They keep offsets and timestamps. With a `horizon` the batch gets that delete horizon (KIP-534), which
 /// stands in the place of its base timestamp; without one, what it has stays. `None` when no record is
 /// kept.
 ///
 /// # Errors
-/// [`BuildError::Batch`] when a record can not be read; [`BuildError::Compress`];
+/// [`BuildError::Batch`] when there is no record at a place; [`BuildError::Compress`];
 /// [`BuildError::TooLarge`].
 pub fn retain(
     set: &RecordSet<'_>,
     horizon: Option<TimestampMs>,
     level: Level,
-    mut keep: impl FnMut(&Record<'_>) -> bool,
+    kept: &[(Range<usize>, TimestampMs)],
 ) -> Result<Option<Bytes>, BuildError> {
-    let mut header = set.header().clone();
-    let mut payload = Vec::with_capacity(set.payload().len());
-    let (mut count, mut max) = (0, TimestampMs::NONE);
-    let mut records = set.iter();
-    loop {
-        let before = records.rest();
-        let Some(record) = records.next().transpose()? else {
-            break;
-        };
-        if !keep(&record) {
-            continue;
-        }
-        let bytes = &before[..before.len() - records.rest().len()];
-        match horizon {
-            None => payload.extend_from_slice(bytes),
-            Some(base) => put_rebased(&mut payload, bytes, record.timestamp, base, count)?,
-        }
-        count += 1;
-        max = max.max(record.timestamp);
-    }
-    if count == 0 {
+    let Some(max) = kept.iter().map(|(_, timestamp)| *timestamp).max() else {
         return Ok(None);
-    }
+    };
+    let mut header = set.header().clone();
     let codec = header.codec().map_err(BatchError::from)?;
-    let mut out = vec![0; BATCH_HEADER_BYTES];
-    compress(codec, level, &payload, &mut out)?;
+    let bytes: usize = kept.iter().map(|(span, _)| span.len()).sum();
+    let mut out = Vec::with_capacity(BATCH_HEADER_BYTES + bytes);
+    out.resize(BATCH_HEADER_BYTES, 0);
+    match codec {
+        Codec::None => put_records(&mut out, set, horizon, kept)?,
+        Codec::Gzip | Codec::Snappy | Codec::Lz4 | Codec::Zstd => {
+            let mut payload = Vec::with_capacity(bytes);
+            put_records(&mut payload, set, horizon, kept)?;
+            compress(codec, level, &payload, &mut out)?;
+        }
+    }
+    let count = kept.len();
+    let count = i32::try_from(count).map_err(|_| BuildError::TooLarge { bytes: count })?;
     if let Some(horizon) = horizon {
         header.attributes |= DELETE_HORIZON_BIT;
         header.base_timestamp = horizon;
@@ -89,6 +83,24 @@ pub fn emptied(header: &BatchHeader) -> Bytes {
     empty.write(&mut out);
     seal(&mut out);
     Bytes::from(out)
+}
+
+fn put_records(
+    out: &mut Vec<u8>,
+    set: &RecordSet<'_>,
+    horizon: Option<TimestampMs>,
+    kept: &[(Range<usize>, TimestampMs)],
+) -> Result<(), BuildError> {
+    for (index, (span, timestamp)) in (0..).zip(kept) {
+        let fault = RecordFault::Cut;
+        let bytes = set.payload().get(span.clone());
+        let bytes = bytes.ok_or(BatchError::Record { index, fault })?;
+        match horizon {
+            None => out.extend_from_slice(bytes),
+            Some(base) => put_rebased(out, bytes, *timestamp, base, index)?,
+        }
+    }
+    Ok(())
 }
 
 /// Appends a record with its timestamp counted from another base.

@@ -9,7 +9,7 @@ use thalweg_replica::{
     Refused, Replica, ReplicaStart, SnapshotError, Token,
 };
 use thalweg_types::limits::PRODUCERS_PER_PARTITION_MAX;
-use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 const NOW: TimestampMs = TimestampMs(1);
 /// Sequences are counted from here, so that they wrap soon.
@@ -73,11 +73,7 @@ impl Batch {
 
     fn header(&self) -> BatchHeader {
         let options = BatchOptions {
-            producer: Some(ProducerSequence {
-                id: ProducerId(self.id),
-                epoch: ProducerEpoch(self.epoch),
-                base_sequence: self.sequence,
-            }),
+            producer: Some(ProducerSequence::new(self.id, self.epoch, self.sequence)),
             base_offset: Offset(self.base),
             ..BatchOptions::default()
         };

@@ -5,7 +5,7 @@ use thalweg_replica::{
     AckPoint, EndedTransaction, EpochCache, FetchAsk, Isolation, Leadership, Parking, Producers,
     Replica, ReplicaStart, Token,
 };
-use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 const NOW: TimestampMs = TimestampMs(1);
 
@@ -20,11 +20,11 @@ enum Kind {
 fn batch(at: i64, id: i64, epoch: i16, kind: Kind) -> BatchHeader {
     let mut builder = BatchBuilder::new(BatchOptions {
         base_offset: Offset(at),
-        producer: Some(ProducerSequence {
-            id: ProducerId(id),
-            epoch: ProducerEpoch(epoch),
-            base_sequence: if kind == Kind::Marker { -1 } else { 0 },
-        }),
+        producer: Some(ProducerSequence::new(
+            id,
+            epoch,
+            if kind == Kind::Marker { -1 } else { 0 },
+        )),
         is_transactional: kind != Kind::Plain,
         is_control: kind == Kind::Marker,
         ..BatchOptions::default()

@@ -1,17 +1,18 @@
 //! What becomes of one batch: a pure function of its bytes, the map of last offsets and the rules.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{
-    Batch, BatchError, BatchHeader, BuildError, Level, Record, RecordSet, emptied, records_of,
-    retain,
+    Batch, BatchError, BatchHeader, BuildError, Level, RecordSet, emptied, records_of, retain,
 };
 use thalweg_replica::LastOfProducer;
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{Offset, ProducerId, TimestampMs};
 
+use super::key_hash::KeyHash;
 use super::offset_map::OffsetMap;
 use super::transactions::{Holds, Marker, Transactions};
 use crate::txn_index::AbortedTxn;
@@ -83,21 +84,20 @@ impl Rules {
         let (discard, aborted) = self.discard(header, &set, transactions)?;
         let kept = self.keep(header, &set, discard)?;
         let horizon = self.new_horizon(header, &kept, discard);
-        let fate = if kept.count == 0 {
+        let count = kept.records.len();
+        let fate = if count == 0 {
             self.without_records(header, place)
-        } else if kept.count == header.record_count && horizon.is_none() {
+        } else if i32::try_from(count) == Ok(header.record_count) && horizon.is_none() {
             Fate::Stays
         } else {
-            let mut picks = kept.picks.iter();
-            let picked = |_: &Record<'_>| picks.next().copied().unwrap_or(false);
-            let rebuilt = retain(&set, horizon, Level::Default, picked)?;
+            let rebuilt = retain(&set, horizon, Level::Default, &kept.records)?;
             rebuilt.map_or(Fate::Goes, Fate::Becomes)
         };
         // Nothing is left to hide from readers when a marker goes.
         let aborted = aborted.filter(|_| fate != Fate::Goes);
         Ok(Verdict {
             fate,
-            records: u64::try_from(kept.count).unwrap_or(0),
+            records: count as u64,
             aborted,
         })
     }
@@ -132,33 +132,59 @@ impl Rules {
         discard: Discard,
     ) -> Result<Kept, BatchError> {
         let mut kept = Kept::default();
-        let horizon = header.delete_horizon();
-        let deletes_stay = horizon.is_none_or(|horizon| self.now < horizon);
-        for record in set {
-            let record = record?;
-            let stays = match discard {
-                Discard::All => false,
-                Discard::SpentMarker => true,
-                Discard::Nothing if header.is_control() => true,
-                Discard::Nothing => self.is_wanted(&record, deletes_stay),
-            };
-            kept.picks.push(stays);
-            kept.count += i32::from(stays);
-            kept.tombstones |= stays && record.value.is_none() && !header.is_control();
+        match discard {
+            Discard::All => {}
+            Discard::Nothing if !header.is_control() => self.keep_wanted(header, set, &mut kept)?,
+            Discard::SpentMarker | Discard::Nothing => {
+                for found in set.spans() {
+                    let (record, span) = found?;
+                    kept.records.push((span, record.timestamp));
+                }
+            }
         }
         Ok(kept)
     }
 
-    fn is_wanted(&self, record: &Record<'_>, deletes_stay: bool) -> bool {
+    /// First reads the batch and then asks the map, whose memory is mostly out of reach of caches: so several questions
+    /// are on their way at once.
+    fn keep_wanted(
+        &self,
+        header: &BatchHeader,
+        set: &RecordSet<'_>,
+        kept: &mut Kept,
+    ) -> Result<(), BatchError> {
+        let mut seen = Vec::with_capacity(set.count_max());
+        for found in set.spans() {
+            let (record, span) = found?;
+            seen.push(Seen {
+                span,
+                offset: record.offset,
+                timestamp: record.timestamp,
+                hash: record.key.map(|key| self.map.hash(key)),
+                is_tombstone: record.value.is_none(),
+            });
+        }
+        let horizon = header.delete_horizon();
+        let deletes_stay = horizon.is_none_or(|horizon| self.now < horizon);
+        for record in seen {
+            if self.is_wanted(&record, deletes_stay) {
+                kept.tombstones |= record.is_tombstone;
+                kept.records.push((record.span, record.timestamp));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, record: &Seen, deletes_stay: bool) -> bool {
         if record.offset >= self.end {
             return true;
         }
         // Kafka, too, drops what has no key: nothing could ever take its place.
-        let Some(key) = record.key else {
+        let Some(hash) = record.hash else {
             return false;
         };
-        let last = self.map.get(self.map.hash(key));
-        last.is_none_or(|last| record.offset >= last) && (record.value.is_some() || deletes_stay)
+        let last = self.map.get(hash);
+        last.is_none_or(|last| record.offset >= last) && (!record.is_tombstone || deletes_stay)
     }
 
     /// The first cleaning says until when tombstones, and markers of nothing, stay (KIP-534).
@@ -197,11 +223,20 @@ impl Rules {
     }
 }
 
+/// What is to be known of a record to decide on it.
+struct Seen {
+    span: Range<usize>,
+    offset: Offset,
+    timestamp: TimestampMs,
+    /// Of its key.
+    hash: Option<KeyHash>,
+    is_tombstone: bool,
+}
+
 #[derive(Default)]
 struct Kept {
-    /// Per record, in order.
-    picks: Vec<bool>,
-    count: i32,
+    /// Where each lies in the batch, and its timestamp, in order.
+    records: Vec<(Range<usize>, TimestampMs)>,
     tombstones: bool,
 }
 

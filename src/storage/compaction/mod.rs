@@ -12,6 +12,7 @@ mod cleaner;
 mod dirt;
 mod filter;
 mod groups;
+mod key_hash;
 mod offset_map;
 mod pace;
 mod reader;

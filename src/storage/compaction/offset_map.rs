@@ -7,6 +7,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use thalweg_types::Offset;
 
+use super::key_hash::{KeyHash, KeyHasher};
+
 /// 64-bit words of a slot: the hash, and the offset plus one (0 = free).
 const SLOT_WORDS: usize = 3;
 /// Bytes of a slot.
@@ -19,12 +21,8 @@ pub(super) struct OffsetMap {
     slots: usize,
     keys: usize,
     keys_max: usize,
-    seeds: [RandomState; 2],
+    hasher: KeyHasher,
 }
-
-/// Hash of a key: its identity here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct KeyHash([u64; 2]);
 
 impl OffsetMap {
     /// Room for `keys` keys at most `load` full, as far as `bytes` allow; one slot at least.
@@ -40,7 +38,8 @@ impl OffsetMap {
             slots,
             keys: 0,
             keys_max: keys_max.clamp(1, slots - 1),
-            seeds: [RandomState::new(), RandomState::new()],
+            // Where else the system's randomness is to be had without asking for it.
+            hasher: KeyHasher::new([0, 1].map(|word: u64| RandomState::new().hash_one(word))),
         }
     }
 
@@ -55,8 +54,7 @@ impl OffsetMap {
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
-        let [one, two] = &self.seeds;
-        KeyHash([one.hash_one(key), two.hash_one(key)])
+        self.hasher.hash(key)
     }
 
     /// The last offset of the key is `offset` now. False, and nothing has changed, when the key is new
@@ -84,14 +82,16 @@ impl OffsetMap {
     /// First word of the slot that has the key, or of the free one where it belongs. One slot is always
     /// free, so the search ends.
     fn find(&self, hash: KeyHash) -> usize {
-        let mut slot = (hash.0[0] % self.slots as u64) as usize;
-        loop {
-            let at = slot * SLOT_WORDS;
-            if self.words[at + 2] == 0 || self.words[at..at + 2] == hash.0 {
-                return at;
+        // The hash as a share of all slots: a division would take longer than the rest.
+        let slot = (u128::from(hash.0[0]) * self.slots as u128) >> 64;
+        let mut at = slot as usize * SLOT_WORDS;
+        while self.words[at + 2] != 0 && self.words[at..at + 2] != hash.0 {
+            at += SLOT_WORDS;
+            if at == self.words.len() {
+                at = 0;
             }
-            slot = (slot + 1) % self.slots;
         }
+        at
     }
 }
 

@@ -210,15 +210,16 @@ fn map_batch(
     if transactions.on_batch(&batch.header) {
         return Ok(None);
     }
+    // All are read before the map is asked: see `Rules`.
+    let mut keys = Vec::with_capacity(set.count_max());
     for record in &set {
         let record = record?;
-        let Some(key) = record.key.filter(|_| record.offset >= first_dirty) else {
-            continue;
-        };
-        let hash = map.hash(key);
-        if !map.put(hash, record.offset) {
-            return Ok(Some(record.offset));
+        if let Some(key) = record.key.filter(|_| record.offset >= first_dirty) {
+            keys.push((map.hash(key), record.offset));
         }
     }
-    Ok(None)
+    let full = keys
+        .into_iter()
+        .find(|(hash, offset)| !map.put(*hash, *offset));
+    Ok(full.map(|(_, offset)| offset))
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use thalweg_protocol::records::control::ControlRecordType;
+use thalweg_protocol::records::control::{ControlRecordType, end_marker};
 use thalweg_protocol::records::{BatchBuilder, BatchHeader, BatchOptions, Codec, ProducerSequence};
-use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use super::{TestLog, edit, file, on_both_engines, on_plain_engine, small_segments};
 use crate::{AbortedTxn, AppendBatch, Recovery, StartKept};
@@ -20,24 +20,24 @@ pub(crate) fn transactional(
     sequence: i32,
     marker: Option<ControlRecordType>,
 ) -> AppendBatch {
-    let mut builder = BatchBuilder::new(BatchOptions {
+    let options = BatchOptions {
         base_offset: base,
         leader_epoch: LeaderEpoch(0),
-        producer: Some(ProducerSequence {
-            id: ProducerId(id),
-            epoch: ProducerEpoch(0),
-            base_sequence: if marker.is_some() { -1 } else { sequence },
-        }),
+        producer: Some(ProducerSequence::new(id, 0, sequence)),
         is_transactional: true,
-        is_control: marker.is_some(),
         ..BatchOptions::default()
-    });
-    let key = marker.map(ControlRecordType::key);
-    let key: &[u8] = key.as_ref().map_or(b"key", |key| &key[..]);
+    };
     let at = TimestampMs(1_000 + base.0);
-    let pushed = builder.push(at, Some(key), Some(&[0, 0, 0, 0, 0, 1]), &[]);
-    pushed.expect("small");
-    let bytes = builder.build(Codec::None).expect("a batch");
+    let bytes = match marker {
+        Some(kind) => end_marker(kind, 1, at, options),
+        None => {
+            let mut builder = BatchBuilder::new(options);
+            let pushed = builder.push(at, Some(b"key"), Some(b"value"), &[]);
+            pushed.expect("small");
+            builder.build(Codec::None)
+        }
+    };
+    let bytes = bytes.expect("a batch");
     let header = BatchHeader::parse(&bytes).expect("a header");
     AppendBatch {
         bytes,

@@ -1,6 +1,6 @@
 //! Rules BI-11 to BI-16, RP-93, RP-99, RP-101: each way in which a client's batch may be wrong.
 
-use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, TimestampMs};
 
 use super::{NOW, check, patched, rules, three, three_with, with_payload, with_records};
 use crate::ErrorCode;
@@ -122,11 +122,7 @@ fn bi_12_count_must_be_the_real_one_in_every_codec() {
 
 #[test]
 fn bi_12_producer_fields() {
-    let producer = ProducerSequence {
-        id: ProducerId(9),
-        epoch: ProducerEpoch(0),
-        base_sequence: 0,
-    };
+    let producer = ProducerSequence::new(9, 0, 0);
     let options = BatchOptions {
         producer: Some(producer),
         ..BatchOptions::default()

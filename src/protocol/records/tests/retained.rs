@@ -1,10 +1,11 @@
 //! What compaction makes of batches: RP-102, RP-103.
 
-use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use bytes::Bytes;
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::super::{
-    Batch, BatchBuilder, BatchOptions, Codec, Level, ProducerSequence, Record, TimestampType,
-    batches, emptied, retain,
+    Batch, BatchBuilder, BatchOptions, Codec, Level, ProducerSequence, Record, RecordSet,
+    TimestampType, batches, emptied, retain,
 };
 
 const OUTPUT_MAX: usize = 1 << 20;
@@ -13,11 +14,7 @@ fn options() -> BatchOptions {
     BatchOptions {
         base_offset: Offset(100),
         leader_epoch: LeaderEpoch(4),
-        producer: Some(ProducerSequence {
-            id: ProducerId(7),
-            epoch: ProducerEpoch(2),
-            base_sequence: 50,
-        }),
+        producer: Some(ProducerSequence::new(7, 2, 50)),
         ..BatchOptions::default()
     }
 }
@@ -46,6 +43,20 @@ fn only(bytes: &[u8]) -> Batch<'_> {
     batch
 }
 
+/// The batch with the records that `keep` picks.
+fn picked(
+    set: &RecordSet<'_>,
+    horizon: Option<TimestampMs>,
+    keep: impl Fn(&Record<'_>) -> bool,
+) -> Option<Bytes> {
+    let all = set.spans().map(|found| found.expect("a record"));
+    let kept = all.filter(|(record, _)| keep(record));
+    let kept: Vec<_> = kept
+        .map(|(record, span)| (span, record.timestamp))
+        .collect();
+    retain(set, horizon, Level::Default, &kept).expect("made")
+}
+
 fn key_of(record: &Record<'_>) -> u8 {
     record.key.expect("a key")[0]
 }
@@ -57,8 +68,8 @@ fn rp_103_records_that_stay_keep_everything_and_the_batch_its_place() {
         let before = only(&bytes);
         let set = before.records(OUTPUT_MAX).expect("records");
         for horizon in [None, Some(TimestampMs(1_000_000)), Some(TimestampMs(3))] {
-            let kept = retain(&set, horizon, Level::Default, |record| key_of(record) > 2);
-            let kept = kept.expect("made").expect("some stay");
+            let kept = picked(&set, horizon, |record| key_of(record) > 2);
+            let kept = kept.expect("some stay");
             let after = only(&kept);
             let mut expected = before.header.clone();
             expected.batch_length = after.header.batch_length;
@@ -83,11 +94,9 @@ fn rp_103_records_that_stay_keep_everything_and_the_batch_its_place() {
 fn rp_102_a_horizon_stays_when_more_records_go() {
     let bytes = five(options(), Codec::Lz4);
     let set = only(&bytes).records(OUTPUT_MAX).expect("records");
-    let once = retain(&set, Some(TimestampMs(77)), Level::Default, |_| true);
-    let once = once.expect("made").expect("all stay");
+    let once = picked(&set, Some(TimestampMs(77)), |_| true).expect("all stay");
     let set = only(&once).records(OUTPUT_MAX).expect("records");
-    let twice = retain(&set, None, Level::Default, |record| key_of(record) == 1);
-    let twice = twice.expect("made").expect("one stays");
+    let twice = picked(&set, None, |record| key_of(record) == 1).expect("one stays");
     let after = only(&twice);
     assert_eq!(after.header.delete_horizon(), Some(TimestampMs(77)));
     let records = after.records(OUTPUT_MAX).expect("records");
@@ -96,8 +105,9 @@ fn rp_102_a_horizon_stays_when_more_records_go() {
         (record.offset, record.timestamp, record.value),
         (Offset(101), TimestampMs(8_999), None)
     );
-    let none = retain(&set, None, Level::Default, |_| false).expect("made");
-    assert_eq!(none, None);
+    assert_eq!(picked(&set, None, |_| false), None);
+    let outside = [(0..bytes.len() + 100, TimestampMs(1))];
+    assert!(retain(&set, None, Level::Default, &outside).is_err());
 }
 
 #[test]
@@ -108,10 +118,7 @@ fn rp_102_the_append_time_outlives_a_horizon() {
     };
     let bytes = five(stamped, Codec::None);
     let set = only(&bytes).records(OUTPUT_MAX).expect("records");
-    let kept = retain(&set, Some(TimestampMs(1)), Level::Default, |r| {
-        key_of(r) == 4
-    });
-    let kept = kept.expect("made").expect("one stays");
+    let kept = picked(&set, Some(TimestampMs(1)), |r| key_of(r) == 4).expect("one stays");
     let after = only(&kept);
     assert_eq!(after.header.max_timestamp, TimestampMs(9_000));
     let records = after.records(OUTPUT_MAX).expect("records");

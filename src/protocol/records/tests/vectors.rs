@@ -1,7 +1,7 @@
 //! Batches that Kafka's own Java client made (tests/vectors/RecordVectors.java, clients 4.3.1).
 
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
-use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::records::control::ControlRecordType;
 use crate::records::header::{AT_BASE_OFFSET, AT_LEADER_EPOCH};
@@ -180,11 +180,7 @@ fn what_we_build_uncompressed_is_what_java_builds() {
         hex("small-none")
     );
     let transactional = BatchOptions {
-        producer: Some(ProducerSequence {
-            id: ProducerId(4000),
-            epoch: ProducerEpoch(2),
-            base_sequence: 90,
-        }),
+        producer: Some(ProducerSequence::new(4000, 2, 90)),
         is_transactional: true,
         ..options
     };
@@ -251,11 +247,7 @@ fn a_control_batch_is_built_as_java_builds_it() {
     let options = BatchOptions {
         base_offset: Offset(11),
         leader_epoch: LeaderEpoch(3),
-        producer: Some(ProducerSequence {
-            id: ProducerId(4000),
-            epoch: ProducerEpoch(2),
-            base_sequence: -1,
-        }),
+        producer: Some(ProducerSequence::new(4000, 2, -1)),
         is_transactional: true,
         is_control: true,
         ..BatchOptions::default()

@@ -13,7 +13,7 @@ use thalweg_protocol::records::{
     BatchBuilder, BatchHeader, BatchOptions, Codec, ProducerSequence, batches,
 };
 use thalweg_replica::LastOfProducer;
-use thalweg_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thalweg_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use super::{Budget, CleanError, CleanReport, Cleaner, CompactionLimits, CompactionOrder, Dirt};
 use crate::whole_log_tests::TestLog;
@@ -111,11 +111,7 @@ pub(super) fn of_records(records: &[Rec], codec: Codec, options: BatchOptions) -
 
 pub(super) fn producer(id: i64, sequence: i32) -> BatchOptions {
     BatchOptions {
-        producer: Some(ProducerSequence {
-            id: ProducerId(id),
-            epoch: ProducerEpoch(0),
-            base_sequence: sequence,
-        }),
+        producer: Some(ProducerSequence::new(id, 0, sequence)),
         ..BatchOptions::default()
     }
 }
