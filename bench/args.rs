@@ -9,8 +9,11 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use thalweg_client::{Cluster, MissingTopic};
 
+use crate::beside::{self, BesideOptions};
 use crate::compact::{self, CompactOptions};
 use crate::compare::{self, CompareOptions};
+use crate::durable::{self, DurableOptions};
+use crate::flat::{self, FlatOptions};
 use crate::floor::{self, EngineChoice, FloorOptions};
 use crate::idle::{self, IdleOptions};
 use crate::knee::{self, KneeOptions};
@@ -19,6 +22,7 @@ use crate::overrides::Overrides;
 use crate::process::Server;
 use crate::reactor::{self, ReactorOptions};
 use crate::report::RunReport;
+use crate::rolls::{self, RollsOptions};
 use crate::rounds::{self, RunOptions};
 use crate::stage;
 use crate::workload::Workload;
@@ -53,6 +57,14 @@ enum Command {
     Reactor(ReactorOptions),
     /// Compaction of one log of keyed records, without a broker
     Compact(CompactOptions),
+    /// Latency beside a compaction in the same broker, and alone
+    BesideCompaction(BesideOptions),
+    /// Acknowledgements that wait for the device, against one fdatasync per append on the same directory
+    Durable(DurableOptions),
+    /// Latency of requests near the beginning of a segment, against the rest
+    Rolls(RollsOptions),
+    /// System calls and instructions per request in a small log and in a large one
+    Flat(FlatOptions),
 }
 
 /// Flags of single runs.
@@ -203,6 +215,10 @@ pub fn main() -> ExitCode {
         Command::CompareFloor(options) => compare::run(options),
         Command::Reactor(options) => reactor::run(&options),
         Command::Compact(options) => compact::run(&options),
+        Command::BesideCompaction(options) => beside::run(&options),
+        Command::Durable(options) => durable::run(&options),
+        Command::Rolls(options) => rolls::run(&options),
+        Command::Flat(options) => flat::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use thalweg_client::{Cluster, MissingTopic, OffsetSpec};
 
 use crate::job::{SampleBatch, TailJob};
-use crate::load::Part;
+use crate::load::{Keep, Part};
 use crate::stage;
 use crate::workload::{Cold, Workload};
 
@@ -28,6 +28,7 @@ pub fn cold_part(how: &Cold, address: &str) -> Result<Part> {
         in_flight: 1,
         rate: None,
         reader: how.reader,
+        keep: Keep::Latency,
     })
 }
 

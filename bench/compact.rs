@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use serde::Serialize;
 use thalweg_protocol::records::{BatchBuilder, BatchHeader, BatchOptions, Codec};
 use thalweg_reactor::{Runtime, RuntimeOptions, task, time};
@@ -130,28 +131,62 @@ async fn clean(log: &Log, cleaner: &Cleaner) -> Result<Report> {
     Ok(report)
 }
 
-async fn fill(log: &Log, options: &CompactOptions) -> Result<()> {
+/// Batches of small records whose keys come in no order, the same ones in every run.
+pub(crate) struct KeyedBatches {
+    keys: u64,
+    value: Vec<u8>,
+    records: usize,
+    dice: u64,
+}
+
+impl KeyedBatches {
     const KEY_BYTES: usize = 16;
-    ensure!(
-        options.record_bytes > KEY_BYTES,
-        "a record has more than its key's {KEY_BYTES} bytes"
-    );
-    let value = vec![b'v'; options.record_bytes - KEY_BYTES];
-    let mut dice: u64 = 1;
-    let mut written = 0;
-    while written < options.megabytes * MB {
+
+    /// Batches of about so many bytes of records, each of `record_bytes` of key and value.
+    ///
+    /// # Errors
+    /// When a record has no room for its key.
+    pub(crate) fn new(keys: u64, record_bytes: usize, batch_bytes: usize) -> Result<KeyedBatches> {
+        ensure!(
+            record_bytes > Self::KEY_BYTES,
+            "a record has more than its key's {} bytes",
+            Self::KEY_BYTES
+        );
+        Ok(KeyedBatches {
+            keys: keys.max(1),
+            value: vec![b'v'; record_bytes - Self::KEY_BYTES],
+            records: (batch_bytes / record_bytes).max(1),
+            dice: 1,
+        })
+    }
+
+    /// The next batch, dated now.
+    ///
+    /// # Errors
+    /// When the numbers make no batch.
+    pub(crate) fn next(&mut self, base_offset: Offset) -> Result<Bytes> {
+        const KEY_BYTES: usize = KeyedBatches::KEY_BYTES;
         let mut builder = BatchBuilder::new(BatchOptions {
-            base_offset: log.assigned_end(),
+            base_offset,
             leader_epoch: LeaderEpoch(0),
             ..BatchOptions::default()
         });
-        for _ in 0..(BATCH_BYTES / options.record_bytes).max(1) {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let key = format!("{:0KEY_BYTES$}", (dice >> 20) % options.keys.max(1));
+        for _ in 0..self.records {
+            let dice = self.dice.wrapping_mul(6_364_136_223_846_793_005);
+            self.dice = dice.wrapping_add(1);
+            let key = format!("{:0KEY_BYTES$}", (self.dice >> 20) % self.keys);
             let now = TimestampMs(time::unix_ms());
-            builder.push(now, Some(key.as_bytes()), Some(&value), &[])?;
+            builder.push(now, Some(key.as_bytes()), Some(&self.value), &[])?;
         }
-        let bytes = builder.build(Codec::None)?;
+        Ok(builder.build(Codec::None)?)
+    }
+}
+
+async fn fill(log: &Log, options: &CompactOptions) -> Result<()> {
+    let mut batches = KeyedBatches::new(options.keys, options.record_bytes, BATCH_BYTES)?;
+    let mut written = 0;
+    while written < options.megabytes * MB {
+        let bytes = batches.next(log.assigned_end())?;
         let header = BatchHeader::parse(&bytes)?;
         written += bytes.len() as u64;
         log.append(AppendBatch {

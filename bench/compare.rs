@@ -240,6 +240,8 @@ fn broker_options(
     BrokerOptions {
         binary: options.binary.clone(),
         dir: options.dir.join(name),
+        data: None,
+        wrapper: Vec::new(),
         cpu,
         shards,
         properties: options.properties.clone(),

@@ -28,8 +28,29 @@ fn ticks(n: u64) -> Duration {
 pub fn process_time(pid: u32) -> Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat"))
         .with_context(|| format!("process {pid} is gone"))?;
+    Ok(time_in(&text))
+}
+
+/// As [`process_time`], of those of its threads whose names begin with `name`; one that ends takes its time with it.
+///
+/// # Errors
+/// When the process is gone.
+pub fn thread_time(pid: u32, name: &str) -> Result<Duration> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.with_context(|| format!("process {pid} is gone"))?;
+    let stats = threads.filter_map(|thread| {
+        let path = thread.ok()?.path();
+        let named = fs::read_to_string(path.join("comm")).ok()?;
+        let stat = fs::read_to_string(path.join("stat")).ok()?;
+        named.starts_with(name).then_some(stat)
+    });
+    Ok(stats.map(|stat| time_in(&stat)).sum())
+}
+
+/// User plus system time in the text of a `stat` file.
+fn time_in(stat: &str) -> Duration {
     // The name in parentheses may hold spaces; the fields after it are numbered from 3 (state).
-    let after = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let field = |n: usize| -> u64 {
         after
             .split_whitespace()
@@ -37,7 +58,7 @@ pub fn process_time(pid: u32) -> Result<Duration> {
             .and_then(|f| f.parse().ok())
             .unwrap_or(0)
     };
-    Ok(ticks(field(14) + field(15)))
+    ticks(field(14) + field(15))
 }
 
 /// Time that all CPUs of the machine were busy so far (neither idle nor waiting for a disk).
@@ -99,7 +120,7 @@ pub fn allowed() -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{machine_busy, process_time, resident_bytes};
+    use super::{machine_busy, process_time, resident_bytes, thread_time};
 
     #[test]
     fn proc_is_understood() {
@@ -113,5 +134,7 @@ mod tests {
         }
         assert!(process_time(pid).unwrap() > before.0);
         assert!(machine_busy().unwrap() > before.1);
+        assert!(thread_time(pid, "").unwrap() >= before.0);
+        assert_eq!(thread_time(pid, "nobody").unwrap().as_millis(), 0);
     }
 }

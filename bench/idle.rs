@@ -170,7 +170,7 @@ fn connect(connections: usize, address: &str) -> Result<Vec<Connection>> {
 }
 
 /// Raises this process's limit of open files, which a broker started from here inherits.
-fn allow_files(connections: u64) -> Result<()> {
+pub(crate) fn allow_files(connections: u64) -> Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let wanted = connections + SPARE_FILES;
     if soft >= wanted {

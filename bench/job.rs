@@ -13,6 +13,7 @@ use thalweg_types::TimestampMs;
 pub(crate) use fetch::fetch_request;
 pub use fetch::{FetchJob, TailJob, probe_fetch};
 pub use produce::ProduceJob;
+pub(crate) use produce::send_batch;
 
 use crate::workload::Workload;
 

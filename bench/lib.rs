@@ -9,12 +9,15 @@
 
 mod args;
 pub mod backlog;
+pub mod beside;
 mod catalogue;
 pub mod compact;
 mod compare;
 pub mod cpu;
+pub mod durable;
 pub mod end_to_end;
 pub mod environment;
+pub mod flat;
 pub mod floor;
 pub mod hgrm;
 pub mod idle;
@@ -22,9 +25,11 @@ pub mod job;
 pub mod knee;
 pub mod load;
 pub mod overrides;
+pub mod plain;
 pub mod process;
 pub mod reactor;
 pub mod report;
+pub mod rolls;
 pub mod rounds;
 pub mod schedule;
 pub mod stage;

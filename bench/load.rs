@@ -60,6 +60,17 @@ pub struct Part {
     pub rate: Option<Rate>,
     /// What becomes of the answers' records.
     pub reader: Reader,
+    /// What is kept of each request.
+    pub keep: Keep,
+}
+
+/// What is kept of each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Its latency, in the histogram.
+    Latency,
+    /// Also when it was sent, or due, and when it was answered.
+    Times,
 }
 
 /// Where to push, and for how long.
@@ -102,6 +113,8 @@ pub struct PartResult {
     /// Closed loop: from the first byte sent to the last byte received. Open loop: from the intended time of
     /// sending, and a request without an answer counts with its age at the end. Microseconds.
     pub latency_us: Histogram<u64>,
+    /// With [`Keep::Times`] when each request began, as latency counts, and ended; in no order.
+    pub times: Vec<(Instant, Instant)>,
     /// Of an open loop only.
     pub open: Option<OpenResult>,
 }
@@ -247,6 +260,7 @@ fn concluded(parts: &[Part], recorded: Vec<Recorded>, from: &Sample, to: &Sample
             requests: to.requests - from.requests,
             bytes: to.bytes - from.bytes,
             latency_us: recorded.latency_us,
+            times: recorded.times,
             open: part.rate.map(|_| OpenResult {
                 intended: to.intended - from.intended,
                 backlog_max: recorded.backlog_max,

@@ -17,7 +17,7 @@ use thalweg_protocol::messages::MetadataRequest;
 use crate::cpu;
 use crate::floor::EngineChoice;
 
-const START_MAX: Duration = Duration::from_secs(20);
+const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const START_POLL: Duration = Duration::from_micros(500);
 
@@ -39,6 +39,10 @@ pub struct BrokerOptions {
     pub binary: PathBuf,
     /// Made for it, and removed at the end.
     pub dir: PathBuf,
+    /// Its data directory, which is left there; inside of `dir` where none is named.
+    pub data: Option<PathBuf>,
+    /// A program, with its arguments, that the broker is run by; its process must become the broker's.
+    pub wrapper: Vec<String>,
     /// `None`: all that this process may use.
     pub cpu: Option<usize>,
     /// `--shards`.
@@ -79,17 +83,23 @@ impl Server {
     /// Starts a broker on an empty directory. Returns it with the time from exec to its first Metadata answer.
     ///
     /// # Errors
-    /// When it does not answer within 20 s; its log is in `dir/broker.log`.
+    /// When it does not answer within 60 s; its log is in `dir/broker.log`.
     pub fn broker(options: &BrokerOptions) -> Result<(Server, Duration)> {
         fs::create_dir_all(&options.dir)
             .with_context(|| format!("cannot create {}", options.dir.display()))?;
         let address = free_port()?;
         let log = fs::File::create(options.dir.join("broker.log"))?;
-        let mut command = Command::new(&options.binary);
-        command
-            .arg("serve")
-            .arg("--data-dir")
-            .arg(options.dir.join("data"));
+        let data = options.data.clone();
+        let data = data.unwrap_or_else(|| options.dir.join("data"));
+        let mut command = match options.wrapper.split_first() {
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(&options.binary);
+                command
+            }
+            None => Command::new(&options.binary),
+        };
+        command.arg("serve").arg("--data-dir").arg(data);
         command.args([
             "--listen",
             &address.to_string(),

@@ -344,6 +344,7 @@ mod tests {
             requests,
             bytes: requests * 1_000_000,
             latency_us,
+            times: Vec::new(),
             open,
         }
     }

@@ -9,7 +9,7 @@ use thalweg_client::{Cluster, ClusterOptions, NewTopic, OffsetSpec};
 
 use crate::backlog;
 use crate::job::{FetchJob, ProduceJob, TailJob, probe_fetch};
-use crate::load::{Job, Part};
+use crate::load::{Job, Keep, Part};
 use crate::workload::{Consume, Produce, ReadFrom, Workload};
 
 /// Dirty pages below this let the next round begin.
@@ -86,6 +86,7 @@ pub fn produce_part(workload: &Workload, how: &Produce, topic: &str) -> Result<P
         in_flight: how.in_flight,
         rate: how.rate,
         reader: crate::workload::Reader::Copy,
+        keep: Keep::Latency,
     })
 }
 
@@ -99,6 +100,7 @@ pub fn consume_part(how: &Consume, job: Box<dyn Job>) -> Part {
         in_flight: how.in_flight,
         rate: how.rate,
         reader: how.reader,
+        keep: Keep::Latency,
     }
 }
 

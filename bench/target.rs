@@ -108,6 +108,8 @@ impl Target {
         let (server, _) = Server::broker(&BrokerOptions {
             binary: args.binary.clone(),
             dir: args.dir.join("broker"),
+            data: None,
+            wrapper: Vec::new(),
             cpu: broker_cpu,
             shards: args.shards,
             properties: args.properties.clone(),

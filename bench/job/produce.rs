@@ -56,7 +56,7 @@ impl ProduceJob {
             tails: Arc::new(tails),
             batch_bytes: batch.bytes.len() as u64,
             acks: how.acks,
-            error_at: 4 + 4 + 1 + 1 + (1 + topic.len()) + 1 + 4,
+            error_at: error_at(topic),
             sent: vec![0; how.connections],
         })
     }
@@ -82,6 +82,33 @@ impl ProduceJob {
         }
         Ok(())
     }
+}
+
+impl ProduceJob {
+    /// The offset that an answer gives.
+    ///
+    /// # Errors
+    /// When the answer is too short to have one.
+    pub(crate) fn base_offset(&self, head: &[u8]) -> Result<i64> {
+        let at = self.error_at + 2;
+        let bytes = head.get(at..at + 8).context("a short answer")?;
+        Ok(i64::from_be_bytes(bytes.try_into()?))
+    }
+}
+
+/// Sends one batch to partition 0 and waits for its acknowledgement.
+///
+/// # Errors
+/// When the broker refuses it.
+pub(crate) fn send_batch(connection: &mut Connection, topic: &str, batch: &[u8]) -> Result<()> {
+    connection.send_bytes(&produce_frame(topic, 1, 0, batch)?)?;
+    let answer = connection.read_frame()?;
+    check_code(&with_size(&answer), error_at(topic)).context("produce")
+}
+
+/// Where an answer for one partition of `topic` has its error code.
+fn error_at(topic: &str) -> usize {
+    4 + 4 + 1 + 1 + (1 + topic.len()) + 1 + 4
 }
 
 /// Bytes of a frame after its records: the empty tagged fields of partition, topic and request.
@@ -166,5 +193,6 @@ mod tests {
         let mut answer = Vec::new();
         ProduceAnswer::new("bench", 3).put(&mut answer, 99, 5);
         assert_eq!(job.check(3, &answer).unwrap(), job.bytes_per_request());
+        assert_eq!(job.base_offset(&answer).unwrap(), 5);
     }
 }

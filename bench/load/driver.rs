@@ -15,7 +15,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-use super::{HEAD_BYTES, Job, MEASURE, Part, STOP, Shared, add, new_histogram, record};
+use super::{HEAD_BYTES, Job, Keep, MEASURE, Part, STOP, Shared, add, new_histogram, record};
 use crate::schedule::{Due, Schedule};
 use crate::workload::Reader;
 
@@ -32,6 +32,7 @@ const TIMER: u64 = u64::MAX;
 /// What one thread recorded; summed over the threads of a part.
 pub(super) struct Recorded {
     pub(super) latency_us: Histogram<u64>,
+    pub(super) times: Vec<(Instant, Instant)>,
     pub(super) send_delay_us: Histogram<u64>,
     pub(super) backlog_max: u64,
     pub(super) unanswered: u64,
@@ -41,6 +42,7 @@ impl Recorded {
     pub(super) fn new() -> Result<Recorded> {
         Ok(Recorded {
             latency_us: new_histogram()?,
+            times: Vec::new(),
             send_delay_us: new_histogram()?,
             backlog_max: 0,
             unanswered: 0,
@@ -49,6 +51,7 @@ impl Recorded {
 
     pub(super) fn add(&mut self, other: &Recorded) -> Result<()> {
         add(&mut self.latency_us, &other.latency_us)?;
+        self.times.extend_from_slice(&other.times);
         add(&mut self.send_delay_us, &other.send_delay_us)?;
         self.backlog_max += other.backlog_max;
         self.unanswered += other.unanswered;
@@ -134,6 +137,7 @@ pub(super) struct Driver {
     job: Box<dyn Job>,
     in_flight_max: usize,
     reader: Reader,
+    keep: Keep,
     epoll: Epoll,
     timer: TimerFd,
     conns: Vec<Conn>,
@@ -187,6 +191,7 @@ impl Driver {
             job: part.job.boxed(),
             in_flight_max: part.in_flight,
             reader: part.reader,
+            keep: part.keep,
             epoll,
             timer,
             conns,
@@ -375,7 +380,12 @@ impl Driver {
         counters.requests.fetch_add(1, Ordering::Relaxed);
         counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         if counting.is_measuring() {
-            record(&mut self.recorded.latency_us, from.elapsed());
+            let now = Instant::now();
+            let took = now.saturating_duration_since(from);
+            record(&mut self.recorded.latency_us, took);
+            if self.keep == Keep::Times {
+                self.recorded.times.push((from, now));
+            }
         }
     }
 
@@ -477,7 +487,7 @@ mod tests {
     use anyhow::Result;
 
     use super::{Counting, Driver};
-    use crate::load::{Counters, HEAD_BYTES, Job, MEASURE, Part, Shared};
+    use crate::load::{Counters, HEAD_BYTES, Job, Keep, MEASURE, Part, Shared};
     use crate::schedule::{Due, Schedule};
     use crate::workload::Reader;
 
@@ -518,6 +528,7 @@ mod tests {
             in_flight: 2,
             rate: None,
             reader,
+            keep: Keep::Latency,
         };
         let driver = Driver::connect(&part, vec![0], listener.local_addr().unwrap()).unwrap();
         let (peer, _) = listener.accept().unwrap();
