@@ -1,44 +1,74 @@
-# Kafka's DumpLogSegments accepts closed segments, their indexes and the metadata log. It returns
-# normally even when it finds faults, so its words are read.
+# Kafka's DumpLogSegments accepts a whole data directory after a clean stop: closed segments, compacted ones, their
+# indexes, producer snapshots and the metadata log. It returns normally even when it finds faults, so its words are read.
 . "$FOREIGN/lib.sh"
 
+# dump FILES FAULTS OPTION...: the list in the file FILES, in one run, into dump.txt.
 dump() {
-  kafka_tool DumpLogSegments --files "$@" >dump.txt 2>&1 || fail "DumpLogSegments: $(tail -3 dump.txt)"
+  local files=$1 faults=$2
+  shift 2
+  [ -s "$files" ] || fail "there are no files for $*"
+  kafka_tool DumpLogSegments --files "$(paste -sd, "$files")" "$@" >dump.txt 2>&1 ||
+    fail "DumpLogSegments: $(tail -3 dump.txt)"
   # It reports a first offset other than 0 as following -1, for Kafka's own segments too.
-  grep -vE '^Non-consecutive|^ *-1 is followed by' dump.txt >faults.txt || true
-  check_has_not faults.txt 'Mismatches|is followed by|invalid bytes|Exception|corrupt|Could not'
+  grep -vE '^ *-1 is followed by' dump.txt >faults.txt || true
+  check_has_not faults.txt "$faults"
 }
+FAULTS='Mismatches|mismatch|out of order|invalid bytes|Exception|corrupt|Could not'
 
-start_broker "$WORK/broker"
+start_broker "$WORK/broker" log.cleaner.backoff.ms=100
 real_text text
 LONG=0
 for codec in none zstd; do
   new_topic "dump-$codec" 1 segment.bytes=1048576 index.interval.bytes=4096
   kcat -b "$BOOTSTRAP" -P -t "dump-$codec" -p 0 -z "$codec" -X linger.ms=20 <text
 done
+
+# Half the batches in each codec, 700 keys in turn, every 50th record a tombstone.
+new_topic compacted 1 segment.bytes=1048576 index.interval.bytes=4096 cleanup.policy=compact \
+  min.cleanable.dirty.ratio=0.01
+head -n 40000 text | LC_ALL=C awk '{ print NR % 700 ":" (NR % 50 ? $0 : "") }' >keyed
+for codec in none zstd; do
+  kcat -b "$BOOTSTRAP" -P -t compacted -p 0 -z "$codec" -K: -Z -X linger.ms=20 \
+    -X enable.idempotence=true <keyed
+done
+tries=100
+# The active segment, which is left alone, may have most of what was sent last.
+until [ "$(kcat -b "$BOOTSTRAP" -C -t compacted -p 0 -o beginning -e -q | wc -l)" -lt 70000 ]; do
+  [ "$((tries -= 1))" -gt 0 ] || fail "nothing was compacted"
+  sleep 0.1
+done
 stop_broker
 
-for codec in none zstd; do
-  folder="$DATA/dump-$codec-0"
-  segments=("$folder"/*.log)
-  [ "$codec" != none ] || [ "${#segments[@]}" -ge 3 ] || fail "only ${#segments[@]} segments"
-  for log in "${segments[@]}"; do
-    base=${log%.log}
-    dump "$log" --deep-iteration
-    check_has dump.txt "compresscodec: $codec"
-    check_has dump.txt "isvalid: true"
-    check_has_not dump.txt "isvalid: false"
-    for index in "$base.index" "$base.timeindex"; do
-      if [ -s "$index" ]; then dump "$index" --index-sanity-check; dump "$index" --verify-index-only; fi
-    done
-  done
-  check_has "$folder/partition.metadata" '^topic_id: '
-  check_has "$folder/leader-epoch-checkpoint" '^0 0$'
+find "$DATA" -name '*.log' ! -path '*/__cluster_metadata-0/*' ! -path '*/compacted-0/*' | sort >logs
+[ "$(grep -c /dump-none-0/ logs)" -ge 3 ] || fail "only $(grep -c /dump-none-0/ logs) segments"
+dump logs "$FAULTS|is followed by" --deep-iteration
+for codec in none zstd; do check_has dump.txt "compresscodec: $codec"; done
+check_has dump.txt "isvalid: true"
+check_has_not dump.txt "isvalid: false"
+
+# Offsets with gaps are what compaction leaves.
+find "$DATA/compacted-0" -name '*.log' | sort >compacted
+dump compacted "$FAULTS" --deep-iteration
+check_has dump.txt "isvalid: true"
+check_has_not dump.txt "isvalid: false"
+check_has dump.txt "is followed by"
+check_has dump.txt "isCompacted|deleteHorizonMs: (OptionalLong\[)?[0-9]"
+
+find "$DATA" \( -name '*.index' -o -name '*.timeindex' -o -name '*.txnindex' -o -name '*.snapshot' \) \
+  -size +0 | sort >indexes
+grep -q '/compacted-0/.*\.index' indexes || fail "compacted segments have no index"
+dump indexes "$FAULTS" --index-sanity-check
+check_has dump.txt "producerId: "
+dump indexes "$FAULTS" --verify-index-only
+
+for folder in dump-none dump-zstd compacted; do
+  check_has "$DATA/$folder-0/partition.metadata" '^topic_id: '
+  check_has "$DATA/$folder-0/leader-epoch-checkpoint" '^0 0$'
 done
 
 # The metadata log under its decoder shows the topics that were made.
-metadata=("$DATA"/__cluster_metadata-0/*.log)
-dump "${metadata[0]}" --cluster-metadata-decoder
+find "$DATA/__cluster_metadata-0" -name '*.log' | sort | head -1 >metadata
+dump metadata "$FAULTS|is followed by" --cluster-metadata-decoder
 check_has dump.txt 'TOPIC_RECORD.*dump-zstd'
 check_has dump.txt 'PARTITION_RECORD'
 check_has_not dump.txt 'Error at|skipping|Unable'
