@@ -268,6 +268,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    #[inline]
     fn byte(&mut self) -> Result<u8, RecordFault> {
         let (byte, rest) = self.rest.split_first().ok_or(RecordFault::Cut)?;
         self.rest = rest;
@@ -308,12 +309,14 @@ impl<'a> Fields<'a> {
         Some(raw)
     }
 
+    #[inline]
     fn bytes(&mut self, count: usize, missing: RecordFault) -> Result<&'a [u8], RecordFault> {
         let (bytes, rest) = self.rest.split_at_checked(count).ok_or(missing)?;
         self.rest = rest;
         Ok(bytes)
     }
 
+    #[inline]
     fn nullable(&mut self) -> Result<Option<&'a [u8]>, RecordFault> {
         let length = self.int()?;
         match usize::try_from(length) {
