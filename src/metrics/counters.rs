@@ -74,7 +74,7 @@ counters! {
     Gauge connections_open = "thalweg_connections_open", "Connections open now.";
     Counter connections_accepted = "thalweg_connections_accepted_total", "Connections accepted.";
     Counter accept_backoffs = "thalweg_accept_backoffs_total", "Times the accept loop waited because file handles or memory had run out.";
-    Gauge memory_budget_used = "thalweg_request_memory_used_bytes", "Declared bytes of the requests admitted now.";
+    Gauge memory_budget_used = "thalweg_request_memory_used_bytes", "Bytes charged to requests that have arrived or are arriving.";
     Gauge memory_budget_limit = "thalweg_request_memory_limit_bytes", "Bytes of requests that may be admitted at once.";
     Counter memory_budget_waits = "thalweg_request_memory_waits_total", "Requests that waited for memory before their connection was read on.";
     Gauge answer_memory_used = "thalweg_response_memory_used_bytes", "Bytes of finished responses in memory that wait for their sockets.";

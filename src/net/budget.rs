@@ -1,15 +1,19 @@
-//! Memory of the requests that a shard has admitted.
+//! Memory of the requests that a shard has admitted, and of those that are still arriving.
 //!
-//! A request is charged its full declared size before its body is read, and gives it back when its
-//! [`MemoryPermit`] is dropped. Who does not fit waits, first come first served, and its connection
-//! is not read meanwhile.
+//! A request is charged for the bytes that have arrived and for the room of its next read, never for
+//! what its size prefix declares (BI-2). It gives them back when its [`MemoryPermit`] is dropped. Who
+//! does not fit waits, first come first served, and its connection is not read meanwhile.
 //!
-//! Three places, so that nobody starves:
-//! - **small**: requests up to [`SMALL_REQUEST_BYTES_MAX`] draw on a share of their own, so that a
-//!   few giants that trickle in block nobody's heartbeat;
-//! - **general**: the rest, in order of arrival;
-//! - **reserved**: one slot as large as the largest request. The first in line takes it when
-//!   *general* is full, so that the line always moves, whatever its first request needs.
+//! Three pools, so that nobody starves:
+//! - **small**: requests up to [`SMALL_REQUEST_BYTES_MAX`] that have arrived whole. Nobody who sends
+//!   slowly can hold any of it;
+//! - **arriving**: those whose bytes are not all there;
+//! - **general**: larger ones, whole or not.
+//!
+//! The last two have one spare place as large as the largest request of their kind. The first in line
+//! moves into it when the pool is full, with all that it has yet to bring: so the line always moves,
+//! even if the pool is full of requests that can not end without more room. While a line does not move
+//! for slow clients, the sweeper closes those ([`MemoryBudget::wanted`]).
 //!
 //! One thread; no lock. A permit stays on the core of its connection, also while another core works
 //! on the request.
@@ -29,69 +33,104 @@ pub struct MemoryBudget {
     inner: Rc<RefCell<Inner>>,
 }
 
-/// Admission of one request; dropping it gives the memory back.
+/// What one request is charged; dropping it gives the memory back.
 pub struct MemoryPermit {
     inner: Rc<RefCell<Inner>>,
     bytes: u64,
     place: Place,
 }
 
+/// Which pool a request draws on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Small,
+    Arriving,
+    General,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
-    Small,
-    General,
-    Reserved,
+    Shared(Kind),
+    Spare(Kind),
+}
+
+impl Place {
+    fn kind(self) -> Kind {
+        match self {
+            Place::Shared(kind) | Place::Spare(kind) => kind,
+        }
+    }
 }
 
 struct Inner {
     small: Pool,
+    arriving: Pool,
     general: Pool,
-    reserved_bytes: u64,
-    reserved_in_use: Option<u64>,
     waits: u64,
 }
 
 struct Pool {
     limit: u64,
     used: u64,
+    /// Size of the spare place; 0 where there is none.
+    spare: u64,
+    /// What the request in it is charged.
+    spare_used: Option<u64>,
     line: VecDeque<Rc<Ticket>>,
 }
 
 /// A place in a line.
 struct Ticket {
-    bytes: u64,
+    /// What it has of the pool, and what it wants beside.
+    held: u64,
+    more: u64,
     granted: Cell<Option<Place>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Pool {
-    fn new(limit: u64) -> Pool {
+    fn new(limit: u64, spare: u64) -> Pool {
         Pool {
             limit,
             used: 0,
+            spare,
+            spare_used: None,
             line: VecDeque::new(),
         }
     }
 
-    fn fits(&self, bytes: u64) -> bool {
-        self.used + bytes <= self.limit
+    fn charge(&mut self, kind: Kind, held: u64, more: u64) -> Option<Place> {
+        if self.used + more <= self.limit {
+            self.used += more;
+            return Some(Place::Shared(kind));
+        }
+        if self.spare == 0 || self.spare_used.is_some() {
+            return None;
+        }
+        self.used -= held;
+        self.spare_used = Some(held + more);
+        Some(Place::Spare(kind))
+    }
+
+    fn charged(&self) -> u64 {
+        self.used + self.spare_used.unwrap_or(0)
     }
 }
 
 impl MemoryBudget {
-    /// A budget of about `total` bytes of which one slot is for the largest request. A total too
-    /// small for that slot and the share of small requests is raised to hold both.
+    /// A budget of about `total` bytes of which one place is for the largest request. A total too
+    /// small for that place and the shares of small requests is raised to hold all.
     #[must_use]
     pub fn new(total: u64, largest_request: u32) -> Self {
-        let reserved_bytes = u64::from(largest_request);
+        let largest = u64::from(largest_request);
         let small = (total / 8).max(16 * SMALL_REQUEST_BYTES_MAX);
-        let general = total.saturating_sub(reserved_bytes + small);
+        let arriving = small / 4;
+        let general = total.saturating_sub(largest + small);
         MemoryBudget {
             inner: Rc::new(RefCell::new(Inner {
-                small: Pool::new(small),
-                general: Pool::new(general),
-                reserved_bytes,
-                reserved_in_use: None,
+                small: Pool::new(small - arriving, 0),
+                arriving: Pool::new(arriving - SMALL_REQUEST_BYTES_MAX, SMALL_REQUEST_BYTES_MAX),
+                general: Pool::new(general, largest),
                 waits: 0,
             })),
         }
@@ -101,21 +140,22 @@ impl MemoryBudget {
     #[must_use]
     pub fn used(&self) -> u64 {
         let inner = self.inner.borrow();
-        inner.small.used + inner.general.used + inner.reserved_in_use.unwrap_or(0)
+        inner.pools().map(Pool::charged).iter().sum()
     }
 
     /// Bytes that may be charged at once.
     #[must_use]
     pub fn limit(&self) -> u64 {
         let inner = self.inner.borrow();
-        inner.small.limit + inner.general.limit + inner.reserved_bytes
+        let limits = inner.pools().map(|pool| pool.limit + pool.spare);
+        limits.iter().sum()
     }
 
     /// Requests in line now.
     #[must_use]
     pub fn waiting(&self) -> usize {
         let inner = self.inner.borrow();
-        inner.small.line.len() + inner.general.line.len()
+        inner.pools().map(|pool| pool.line.len()).iter().sum()
     }
 
     /// Requests that had to wait since the start.
@@ -124,86 +164,118 @@ impl MemoryBudget {
         self.inner.borrow().waits
     }
 
-    /// Waits for `bytes`, first come first served among requests of the same kind. Dropping the
-    /// future leaves the line. `bytes` is at most the largest request: the caller has refused a
-    /// larger frame.
+    /// Bytes that requests of this kind wait for.
+    pub(crate) fn wanted(&self, kind: Kind) -> u64 {
+        let mut inner = self.inner.borrow_mut();
+        inner.pool(kind).line.iter().map(|t| t.more).sum()
+    }
+
+    /// Waits for `bytes` for a request that has arrived whole, first come first served among requests
+    /// of the same kind. Dropping the future leaves the line. `bytes` is at most the largest request:
+    /// the caller has refused a larger frame.
     pub fn acquire(&self, bytes: u32) -> Acquire {
-        Acquire {
+        let bytes = u64::from(bytes);
+        let kind = match bytes <= SMALL_REQUEST_BYTES_MAX {
+            true => Kind::Small,
+            false => Kind::General,
+        };
+        self.nothing_of(kind).cover(bytes)
+    }
+
+    /// A permit for nothing yet, for a request of `size` bytes that are not all there.
+    pub(crate) fn begin(&self, size: u32) -> MemoryPermit {
+        self.nothing_of(Kind::of_arriving(size))
+    }
+
+    fn nothing_of(&self, kind: Kind) -> MemoryPermit {
+        MemoryPermit {
             inner: Rc::clone(&self.inner),
-            bytes: u64::from(bytes),
-            ticket: None,
+            bytes: 0,
+            place: Place::Shared(kind),
+        }
+    }
+}
+
+impl Kind {
+    /// The kind of a request of `size` bytes that are not all there.
+    pub(crate) fn of_arriving(size: u32) -> Kind {
+        match u64::from(size) <= SMALL_REQUEST_BYTES_MAX {
+            true => Kind::Arriving,
+            false => Kind::General,
         }
     }
 }
 
 impl Inner {
-    fn pool(&mut self, small: Place) -> &mut Pool {
-        match small {
-            Place::Small => &mut self.small,
-            Place::General | Place::Reserved => &mut self.general,
+    fn pools(&self) -> [&Pool; 3] {
+        [&self.small, &self.arriving, &self.general]
+    }
+
+    fn pool(&mut self, kind: Kind) -> &mut Pool {
+        match kind {
+            Kind::Small => &mut self.small,
+            Kind::Arriving => &mut self.arriving,
+            Kind::General => &mut self.general,
         }
     }
 
-    /// Charges `bytes` without waiting, if nobody is in line before.
-    fn admit(&mut self, bytes: u64) -> Option<Place> {
-        let kind = kind_of(bytes);
-        if !self.pool(kind).line.is_empty() {
-            return None;
+    /// Charges `more` without waiting, if nobody is in line before.
+    fn admit(&mut self, place: Place, held: u64, more: u64) -> Option<Place> {
+        if more == 0 {
+            return Some(place);
         }
-        self.charge(kind, bytes)
-    }
-
-    fn charge(&mut self, kind: Place, bytes: u64) -> Option<Place> {
-        let pool = self.pool(kind);
-        if pool.fits(bytes) {
-            pool.used += bytes;
-            return Some(kind);
+        let pool = self.pool(place.kind());
+        match place {
+            Place::Spare(_) => {
+                pool.spare_used = Some(held + more);
+                Some(place)
+            }
+            Place::Shared(kind) if pool.line.is_empty() => pool.charge(kind, held, more),
+            Place::Shared(_) => None,
         }
-        if kind == Place::General && self.reserved_in_use.is_none() {
-            self.reserved_in_use = Some(bytes);
-            return Some(Place::Reserved);
-        }
-        None
     }
 
     fn give_back(&mut self, place: Place, bytes: u64) {
+        let pool = self.pool(place.kind());
         match place {
-            Place::Small => self.small.used -= bytes,
-            Place::General => self.general.used -= bytes,
-            Place::Reserved => self.reserved_in_use = None,
+            Place::Shared(_) => pool.used -= bytes,
+            Place::Spare(_) => pool.spare_used = None,
         }
-        self.move_lines();
+        self.move_line(place.kind());
     }
 
-    fn move_lines(&mut self) {
-        for kind in [Place::Small, Place::General] {
-            while let Some(first) = self.pool(kind).line.front().cloned() {
-                let Some(place) = self.charge(kind, first.bytes) else {
-                    break;
-                };
-                self.pool(kind).line.pop_front();
-                first.granted.set(Some(place));
-                if let Some(waker) = first.waker.take() {
-                    waker.wake();
-                }
+    fn move_line(&mut self, kind: Kind) {
+        let pool = self.pool(kind);
+        while let Some(first) = pool.line.front().cloned() {
+            let Some(place) = pool.charge(kind, first.held, first.more) else {
+                break;
+            };
+            pool.line.pop_front();
+            first.granted.set(Some(place));
+            if let Some(waker) = first.waker.take() {
+                waker.wake();
             }
         }
     }
 }
 
-fn kind_of(bytes: u64) -> Place {
-    if bytes <= SMALL_REQUEST_BYTES_MAX {
-        Place::Small
-    } else {
-        Place::General
-    }
+/// Future of [`MemoryBudget::acquire`] and [`MemoryPermit::cover`].
+pub struct Acquire {
+    /// What the request has so far; gone when the future has ended.
+    permit: Option<MemoryPermit>,
+    more: u64,
+    ticket: Option<Rc<Ticket>>,
 }
 
-/// Future of [`MemoryBudget::acquire`].
-pub struct Acquire {
-    inner: Rc<RefCell<Inner>>,
-    bytes: u64,
-    ticket: Option<Rc<Ticket>>,
+impl Acquire {
+    /// Takes what was granted into the permit.
+    fn settle(&mut self, place: Place) -> Option<MemoryPermit> {
+        self.ticket = None;
+        let mut permit = self.permit.take()?;
+        permit.bytes += self.more;
+        permit.place = place;
+        Some(permit)
+    }
 }
 
 impl Future for Acquire {
@@ -211,34 +283,20 @@ impl Future for Acquire {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<MemoryPermit> {
         let this = &mut *self;
-        let place = match &this.ticket {
-            Some(ticket) => ticket.granted.take(),
-            None => this.inner.borrow_mut().admit(this.bytes),
+        let granted = match (&this.ticket, &this.permit) {
+            (Some(ticket), _) => ticket.granted.take(),
+            (None, Some(permit)) => permit.try_more(this.more),
+            (None, None) => None,
         };
-        if let Some(place) = place {
-            this.ticket = None;
-            let inner = Rc::clone(&this.inner);
-            return Poll::Ready(MemoryPermit {
-                inner,
-                bytes: this.bytes,
-                place,
-            });
+        if let Some(permit) = granted.and_then(|place| this.settle(place)) {
+            return Poll::Ready(permit);
         }
-        let ticket = this.ticket.get_or_insert_with(|| {
-            let ticket = Rc::new(Ticket {
-                bytes: this.bytes,
-                granted: Cell::new(None),
-                waker: RefCell::new(None),
-            });
-            let mut inner = this.inner.borrow_mut();
-            inner.waits += 1;
-            inner
-                .pool(kind_of(this.bytes))
-                .line
-                .push_back(Rc::clone(&ticket));
-            ticket
-        });
-        *ticket.waker.borrow_mut() = Some(cx.waker().clone());
+        if let (None, Some(permit)) = (&this.ticket, &this.permit) {
+            this.ticket = Some(permit.queue_for(this.more));
+        }
+        if let Some(ticket) = &this.ticket {
+            *ticket.waker.borrow_mut() = Some(cx.waker().clone());
+        }
         Poll::Pending
     }
 }
@@ -248,14 +306,16 @@ impl Drop for Acquire {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        let mut inner = self.inner.borrow_mut();
-        match ticket.granted.take() {
-            Some(place) => inner.give_back(place, ticket.bytes),
-            None => {
-                let pool = inner.pool(kind_of(ticket.bytes));
-                pool.line.retain(|other| !Rc::ptr_eq(other, &ticket));
-                inner.move_lines();
-            }
+        if let Some(place) = ticket.granted.take() {
+            // The permit gives it back.
+            self.settle(place);
+            return;
+        }
+        if let Some(permit) = &self.permit {
+            let mut inner = permit.inner.borrow_mut();
+            let kind = permit.place.kind();
+            inner.pool(kind).line.retain(|t| !Rc::ptr_eq(t, &ticket));
+            inner.move_line(kind);
         }
     }
 }
@@ -265,6 +325,46 @@ impl MemoryPermit {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Raises the charge to `bytes`, unless it has to wait for that.
+    pub(crate) fn try_cover(&mut self, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let Some(place) = self.try_more(more) else {
+            return false;
+        };
+        self.bytes += more;
+        self.place = place;
+        true
+    }
+
+    /// Raises the charge to `bytes`, waiting for it in line if need be. What it has so far stays its
+    /// own meanwhile, and is given back when the future is dropped.
+    pub(crate) fn cover(self, bytes: u64) -> Acquire {
+        Acquire {
+            more: bytes.saturating_sub(self.bytes),
+            permit: Some(self),
+            ticket: None,
+        }
+    }
+
+    fn try_more(&self, more: u64) -> Option<Place> {
+        let mut inner = self.inner.borrow_mut();
+        inner.admit(self.place, self.bytes, more)
+    }
+
+    fn queue_for(&self, more: u64) -> Rc<Ticket> {
+        let ticket = Rc::new(Ticket {
+            held: self.bytes,
+            more,
+            granted: Cell::new(None),
+            waker: RefCell::new(None),
+        });
+        let mut inner = self.inner.borrow_mut();
+        inner.waits += 1;
+        let pool = inner.pool(self.place.kind());
+        pool.line.push_back(Rc::clone(&ticket));
+        ticket
     }
 }
 
@@ -286,10 +386,10 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use super::{Acquire, MemoryBudget, MemoryPermit};
+    use super::{Acquire, Kind, MemoryBudget, MemoryPermit};
 
     const MIB: u64 = 1024 * 1024;
-    /// 16 MiB small share, 12 MiB general, 100 MiB reserved.
+    /// 16 MiB of small requests, a quarter of it for those that arrive, 12 MiB general, 100 MiB spare.
     const TOTAL: u64 = 128 * MIB;
     const LARGEST: u32 = 100 * 1024 * 1024;
 
@@ -310,7 +410,7 @@ mod tests {
         let giants: Vec<_> = (0..5).map(|_| budget.acquire(LARGEST)).collect();
         let mut giants = giants;
         let held: Vec<_> = giants.iter_mut().filter_map(poll).collect();
-        assert_eq!(held.len(), 1, "one giant in the reserved slot, four wait");
+        assert_eq!(held.len(), 1, "one giant in the spare place, four wait");
         let small: Vec<_> = (0..100).map(|_| take(&budget, 64 * 1024)).collect();
         assert!(small.iter().all(Option::is_some));
         assert!(budget.used() <= budget.limit());
@@ -320,7 +420,7 @@ mod tests {
     fn bi31_the_line_is_first_come_first_served() {
         let budget = MemoryBudget::new(TOTAL, LARGEST);
         let general = take(&budget, 12 * MIB).expect("fits");
-        let reserved = take(&budget, 50 * MIB).expect("the reserved slot");
+        let reserved = take(&budget, 50 * MIB).expect("the spare place");
         let mut giant = budget.acquire(LARGEST);
         let mut later = budget.acquire(70 * 1024);
         assert!(poll(&mut giant).is_none() && poll(&mut later).is_none());
@@ -335,7 +435,7 @@ mod tests {
     #[test]
     fn bi31_leaving_the_line_lets_the_next_one_pass() {
         let budget = MemoryBudget::new(TOTAL, LARGEST);
-        let _reserved = take(&budget, 100 * MIB).expect("the reserved slot");
+        let _reserved = take(&budget, 100 * MIB).expect("the spare place");
         let mut giant = budget.acquire(LARGEST);
         let mut modest = budget.acquire(MIB as u32);
         assert!(poll(&mut giant).is_none() && poll(&mut modest).is_none());
@@ -346,7 +446,7 @@ mod tests {
     #[test]
     fn bi31_a_grant_that_nobody_takes_is_given_back() {
         let budget = MemoryBudget::new(TOTAL, LARGEST);
-        let first = take(&budget, 100 * MIB).expect("the reserved slot");
+        let first = take(&budget, 100 * MIB).expect("the spare place");
         let mut second = budget.acquire(LARGEST);
         assert!(poll(&mut second).is_none());
         drop(first);
@@ -360,6 +460,58 @@ mod tests {
         let budget = MemoryBudget::new(1, LARGEST);
         assert!(take(&budget, 100 * MIB).is_some());
         assert!(take(&budget, 64 * 1024).is_some());
+    }
+
+    fn cover(permit: MemoryPermit, bytes: u64) -> Result<MemoryPermit, Acquire> {
+        let mut growing = permit.cover(bytes);
+        poll(&mut growing).ok_or(growing)
+    }
+
+    #[test]
+    fn bi31_what_arrives_slowly_holds_nothing_of_whole_requests() {
+        let budget = MemoryBudget::new(TOTAL, LARGEST);
+        let slow: Vec<_> = (0..10_000)
+            .map(|_| cover(budget.begin(65_000), 2_148))
+            .collect();
+        let waiting = slow.iter().filter(|one| one.is_err()).count();
+        assert!(waiting > 0 && waiting == budget.waiting());
+        assert_eq!(budget.wanted(Kind::Arriving), 2_148 * waiting as u64);
+        let whole: Vec<_> = (0..12 * 16).map(|_| take(&budget, 64 * 1024)).collect();
+        assert!(whole.iter().all(Option::is_some), "12 MiB of them");
+        assert!(budget.used() <= budget.limit());
+        drop((slow, whole));
+        assert_eq!((budget.used(), budget.waiting()), (0, 0));
+    }
+
+    #[test]
+    fn bi31_requests_that_fill_the_memory_by_halves_all_end() {
+        let budget = MemoryBudget::new(TOTAL, LARGEST);
+        for (size, half) in [(65_536u32, 20_000), (3_000_000, 1_000_000)] {
+            let mut growing: Vec<Acquire> = (0..1_000)
+                .map(|_| match cover(budget.begin(size), half) {
+                    Ok(permit) => permit.cover(u64::from(size)),
+                    Err(waiting) => waiting,
+                })
+                .collect();
+            let mut rounds = 0;
+            while !growing.is_empty() {
+                // Each that got all it wanted is worked on and gone.
+                growing = growing
+                    .into_iter()
+                    .filter_map(|mut one| match poll(&mut one) {
+                        Some(permit) if permit.bytes() < u64::from(size) => {
+                            Some(permit.cover(u64::from(size)))
+                        }
+                        Some(_) => None,
+                        None => Some(one),
+                    })
+                    .collect();
+                assert!(budget.used() <= budget.limit());
+                rounds += 1;
+                assert!(rounds < 10_000, "{} never end", growing.len());
+            }
+            assert_eq!((budget.used(), budget.waiting()), (0, 0));
+        }
     }
 
     /// The dumb twin: random acquires and releases never exceed the limits and never lose bytes.
@@ -376,7 +528,7 @@ mod tests {
         let mut waiting = Vec::new();
         let mut held: Vec<MemoryPermit> = Vec::new();
         for _ in 0..20_000 {
-            match random(4) {
+            match random(5) {
                 0 => {
                     let magnitude = 10 + random(17);
                     waiting.push(budget.acquire(1 + random(1 << magnitude) as u32));
@@ -386,6 +538,11 @@ mod tests {
                 }
                 2 if !waiting.is_empty() => {
                     waiting.swap_remove(random(waiting.len() as u64) as usize);
+                }
+                3 if !held.is_empty() && random(2) == 0 => {
+                    let permit = held.swap_remove(random(held.len() as u64) as usize);
+                    let bytes = permit.bytes() + random(1 << 20);
+                    waiting.push(permit.cover(bytes.min(u64::from(LARGEST))));
                 }
                 _ => waiting.retain_mut(|acquire| match poll(acquire) {
                     Some(permit) => {

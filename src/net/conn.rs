@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use thalweg_metrics::CloseReason;
 use thalweg_types::ListenerIndex;
+use thalweg_types::limits::{ARRIVAL_PACE_BYTES, ARRIVAL_WHOLE_S};
 
 use crate::Limits;
+use crate::budget::Kind;
 use crate::queue::ResponseQueue;
 
 /// Characters of a client's own words that go into a log line.
@@ -51,6 +53,14 @@ pub(crate) enum Reading {
     Busy,
 }
 
+/// A frame that is not all there.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    size: u32,
+    began: Instant,
+    bytes: u64,
+}
+
 /// Deadlines of a connection and the way to end it. Times are those of the sweeper, which is at
 /// most one interval late.
 pub(crate) struct Life {
@@ -60,6 +70,7 @@ pub(crate) struct Life {
     idle_since: Cell<Instant>,
     frame_due: Cell<Instant>,
     frame_owed: Cell<u64>,
+    arrival: Cell<Option<Arrival>>,
     write_due: Cell<Option<Instant>>,
     flush_due: Cell<Option<(Instant, CloseReason)>>,
     ended: Cell<Option<CloseReason>>,
@@ -90,6 +101,7 @@ impl ConnState {
                 idle_since: Cell::new(now),
                 frame_due: Cell::new(now),
                 frame_owed: Cell::new(0),
+                arrival: Cell::new(None),
                 write_due: Cell::new(None),
                 flush_due: Cell::new(None),
                 ended: Cell::new(None),
@@ -199,6 +211,21 @@ impl ConnState {
         Some((since, self.queue.borrow().ready_bytes()))
     }
 
+    /// The pace in bytes per second and the bytes so far of a request that arrives too slowly at `now`
+    /// while others of its kind wait for memory; `None` while the client is not what it waits for.
+    pub(crate) fn lags(&self, now: Instant, kind: Kind, limits: &Limits) -> Option<(u64, u64)> {
+        let arrival = self.life.arrival.get()?;
+        let age = now.saturating_duration_since(arrival.began);
+        let waits = self.life.reading.get() == Reading::Frame;
+        if !waits || age < limits.arrival_pressure || Kind::of_arriving(arrival.size) != kind {
+            return None;
+        }
+        let pace =
+            arrival.bytes * 1_000 / u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1);
+        let enough = ARRIVAL_PACE_BYTES.max(u64::from(arrival.size) / ARRIVAL_WHOLE_S);
+        (pace < enough).then_some((pace, arrival.bytes))
+    }
+
     /// The reason to close this connection at `now`, if a deadline has passed.
     pub(crate) fn overdue(&self, now: Instant, limits: &Limits) -> Option<CloseReason> {
         let life = &self.life;
@@ -223,6 +250,7 @@ impl ConnState {
 impl Life {
     /// The client owes nothing until it starts a request.
     pub(crate) fn await_request(&self, now: Instant) {
+        self.arrival.set(None);
         self.reading.set(Reading::Idle);
         self.idle_since.set(now);
     }
@@ -234,8 +262,21 @@ impl Life {
         self.frame_due.set(due);
     }
 
+    /// A frame of `size` bytes has begun to arrive, with `bytes` of it.
+    pub(crate) fn arrives(&self, size: u32, bytes: u64, now: Instant) {
+        self.arrival.set(Some(Arrival {
+            size,
+            began: now,
+            bytes,
+        }));
+    }
+
     /// `bytes` came in; true when the client has brought all that it owed in this window.
     pub(crate) fn frame_progress(&self, bytes: usize) -> bool {
+        self.arrival.set(self.arrival.get().map(|arrival| Arrival {
+            bytes: arrival.bytes + bytes as u64,
+            ..arrival
+        }));
         let owed = self.frame_owed.get().saturating_sub(bytes as u64);
         self.frame_owed.set(owed);
         owed == 0

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BytesMut};
 use thalweg_types::limits::{
-    FRAME_COPY_BYTES_MAX, READ_AHEAD_BYTES_MAX, SMALL_FRAMES_READ_BYTES_MAX, SOCKET_READ_BYTES,
+    FRAME_COPY_BYTES_MAX, FRAME_STEP_BYTES_MIN, READ_AHEAD_BYTES_MAX, SMALL_FRAMES_READ_BYTES_MAX,
 };
 
 use crate::read_buffers::Memory;
@@ -85,6 +85,12 @@ impl FrameBuffer {
         Ok(Some(size))
     }
 
+    /// True when all of a frame of `size` bytes is there.
+    #[must_use]
+    pub fn is_whole(&self, size: u32) -> bool {
+        self.buf.len() >= size as usize
+    }
+
     /// Takes a frame of `size` bytes, when all of it is there.
     ///
     /// A small frame is copied out of memory that is the connection's own, so that it does not hold the
@@ -116,8 +122,17 @@ impl FrameBuffer {
                 .clamp(SMALL_FRAMES_READ_BYTES_MAX, READ_AHEAD_BYTES_MAX),
             Some(size) => {
                 let missing = (size as usize).saturating_sub(self.buf.len());
-                missing.min(self.buf.len().max(SOCKET_READ_BYTES)).max(1)
+                missing.min(self.buf.len().max(FRAME_STEP_BYTES_MIN)).max(1)
             }
+        }
+    }
+
+    /// Moves the beginning of a frame out of memory that was taken for far more: what a connection holds
+    /// while its client is slow is about what has arrived.
+    pub fn fit(&mut self) {
+        let enough = 2 * self.buf.len() + FRAME_STEP_BYTES_MIN;
+        if self.memory == Memory::Own && self.buf.capacity() > enough {
+            self.buf = BytesMut::from(&self.buf[..]);
         }
     }
 
@@ -145,8 +160,10 @@ fn foreign(first: &[u8; PREFIX_BYTES]) -> Option<Foreign> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::{Foreign, FrameBuffer, FrameError};
-    use thalweg_types::limits::{FRAME_COPY_BYTES_MAX, READ_AHEAD_BYTES_MAX};
+    use thalweg_types::limits::{FRAME_COPY_BYTES_MAX, FRAME_STEP_BYTES_MIN};
 
     const MAX: u32 = 100 * 1024 * 1024;
 
@@ -225,7 +242,7 @@ mod tests {
         while arrived < 8 * 1024 * 1024 {
             let at_most = frames.read_at_most(Some(size));
             frames.make_room(at_most);
-            let allowed = 2 * arrived + 2 * READ_AHEAD_BYTES_MAX;
+            let allowed = 2 * arrived + at_most + FRAME_STEP_BYTES_MIN;
             assert!(
                 frames.buf.capacity() <= allowed,
                 "{} at {arrived}",
@@ -234,6 +251,18 @@ mod tests {
             frames.buf.resize(arrived + at_most, 0);
             arrived += at_most;
         }
+    }
+
+    #[test]
+    fn bi2_a_slow_frame_does_not_hold_the_room_of_the_one_before() {
+        let mut frames = FrameBuffer::default();
+        frames.buf = BytesMut::with_capacity(200_000);
+        frames.buf.extend_from_slice(&[0, 0, 250, 0, 1, 2, 3]);
+        frames.fit();
+        assert_eq!(frames.take_prefix(MAX), Ok(Some(64_000)));
+        assert_eq!(&frames.buf[..], &[1, 2, 3]);
+        assert!(frames.buf.capacity() < 100);
+        assert_eq!(frames.read_at_most(Some(64_000)), FRAME_STEP_BYTES_MIN);
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use thalweg_types::limits::{
-    ANSWER_PRESSURE_MS, CONNECTION_BACKLOG_BYTES_MAX, CONNECTION_IN_FLIGHT_MAX, REQUEST_BYTES_MAX,
-    SHARD_ANSWER_MEMORY_BYTES, SHARD_REQUEST_MEMORY_BYTES,
+    ANSWER_PRESSURE_MS, ARRIVAL_PRESSURE_MS, CONNECTION_BACKLOG_BYTES_MAX,
+    CONNECTION_IN_FLIGHT_MAX, REQUEST_BYTES_MAX, SHARD_ANSWER_MEMORY_BYTES,
+    SHARD_REQUEST_MEMORY_BYTES,
 };
 
 /// Bounds of every connection of a shard.
@@ -39,6 +40,9 @@ pub struct Limits {
     pub answer_memory_bytes: usize,
     /// While it is reached, a client that has taken nothing for this long is closed.
     pub answer_pressure: Duration,
+    /// While requests wait for memory, one that has been arriving for this long is closed if it comes
+    /// too slowly, the slowest first.
+    pub arrival_pressure: Duration,
 }
 
 impl Default for Limits {
@@ -54,6 +58,7 @@ impl Default for Limits {
             request_memory_bytes: SHARD_REQUEST_MEMORY_BYTES,
             answer_memory_bytes: SHARD_ANSWER_MEMORY_BYTES,
             answer_pressure: Duration::from_millis(ANSWER_PRESSURE_MS),
+            arrival_pressure: Duration::from_millis(ARRIVAL_PRESSURE_MS),
         }
     }
 }
@@ -63,7 +68,7 @@ impl Limits {
     #[must_use]
     pub fn sweep_interval(&self) -> Duration {
         // Pressure may be noticed late: half of its window is early enough.
-        let pressure = self.answer_pressure * 4;
+        let pressure = self.answer_pressure.min(self.arrival_pressure) * 4;
         let windows = [self.frame_window, self.write_window, pressure];
         let shortest = windows.into_iter().fold(self.idle, Duration::min);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))

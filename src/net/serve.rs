@@ -16,6 +16,7 @@ use thalweg_reactor::net::Stream;
 use thalweg_reactor::time;
 use thalweg_types::ListenerIndex;
 
+use crate::budget::Kind;
 use crate::conn::{ConnState, Reading};
 use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
 use crate::read_buffers::Memory;
@@ -201,34 +202,90 @@ async fn read_frame(
             let owed = PREFIX_BYTES - frames.buf.len();
             conn.life
                 .await_frame(owed as u64, net.due_in(limits.frame_window));
+            frames.fit();
         }
-        fill(link, frames, None).await?;
+        fill_prefix(link, frames).await?;
     };
     // The client is not at fault while its request waits for memory.
     conn.life.reading.set(Reading::Busy);
-    let permit = net.budget().acquire(size).await;
+    let permit = match frames.is_whole(size) {
+        true => net.budget().acquire(size).await,
+        false => read_rest(link, frames, size).await?,
+    };
+    conn.life.reading.set(Reading::Busy);
+    match frames.take_frame(size) {
+        Some(frame) => Ok((frame, permit)),
+        None => Err(CloseReason::Internal.into()),
+    }
+}
+
+/// Reads the rest of a frame of `size` bytes; its memory grows with what arrives.
+async fn read_rest(
+    link: &Link,
+    frames: &mut FrameBuffer,
+    size: u32,
+) -> Result<MemoryPermit, Closing> {
+    let Link { conn, net, .. } = link;
+    let limits = net.limits();
     let owed = limits.progress_owed(size);
-    loop {
-        if let Some(frame) = frames.take_frame(size) {
-            conn.life.reading.set(Reading::Busy);
-            return Ok((frame, permit));
-        }
+    frames.fit();
+    let arrived = frames.buf.len() as u64;
+    let mut permit = net.budget().begin(size).cover(arrived).await;
+    conn.life.arrives(size, arrived, net.coarse_now());
+    while !frames.is_whole(size) {
         if conn.life.reading.get() != Reading::Frame {
             conn.life.await_frame(owed, net.due_in(limits.frame_window));
         }
-        let bytes = fill(link, frames, Some(size)).await?;
-        if conn.life.frame_progress(bytes) {
+        permit = fill_rest(link, frames, size, permit).await?;
+    }
+    match Kind::of_arriving(size) {
+        // What has arrived waits no longer behind those who have not.
+        Kind::Arriving | Kind::Small => {
+            conn.life.reading.set(Reading::Busy);
+            Ok(net.budget().acquire(size).await)
+        }
+        Kind::General => Ok(permit),
+    }
+}
+
+/// Reads once, the rest of a frame of `size` bytes or a part of it. The memory is taken when the socket
+/// has bytes.
+async fn fill_rest(
+    link: &Link,
+    frames: &mut FrameBuffer,
+    size: u32,
+    mut permit: MemoryPermit,
+) -> Result<MemoryPermit, Closing> {
+    let Link { stream, conn, net } = link;
+    let limits = net.limits();
+    let owed = limits.progress_owed(size);
+    let at_most = frames.read_at_most(Some(size));
+    let room = (frames.buf.len() + at_most) as u64;
+    loop {
+        let readable = stream.readable().await;
+        readable.map_err(|error| Closing::from_socket(&error))?;
+        if !permit.try_cover(room) {
+            conn.life.reading.set(Reading::Busy);
+            permit = permit.cover(room).await;
             conn.life.await_frame(owed, net.due_in(limits.frame_window));
+        }
+        frames.make_room(at_most);
+        let read = stream.try_read_into(&mut frames.buf, at_most);
+        if let Some(bytes) = count_read(link, read)? {
+            if conn.life.frame_progress(bytes) {
+                conn.life.await_frame(owed, net.due_in(limits.frame_window));
+            }
+            return Ok(permit);
         }
     }
 }
 
-/// Reads once. Where nothing of a frame is there yet, the memory is taken when the socket has bytes:
-/// a connection that waits holds none.
-async fn fill(link: &Link, frames: &mut FrameBuffer, frame: Option<u32>) -> Result<usize, Closing> {
-    let Link { stream, conn, net } = link;
-    let at_most = frames.read_at_most(frame);
-    let begins = frame.is_none() && frames.is_empty();
+/// Reads the beginning of a frame, or more of its prefix. Where nothing of it is there yet, the memory is
+/// taken when the socket has bytes: a connection that waits holds none.
+async fn fill_prefix(link: &Link, frames: &mut FrameBuffer) -> Result<(), Closing> {
+    let Link { stream, conn, .. } = link;
+    let at_most = frames.read_at_most(None);
+    let begins = frames.is_empty();
     if begins {
         frames.buf = BytesMut::new();
         conn.life.holds_buffer.set(false);
@@ -243,17 +300,25 @@ async fn fill(link: &Link, frames: &mut FrameBuffer, frame: Option<u32>) -> Resu
                 stream.try_read_into(&mut frames.buf, at_most)
             }
         };
-        match read {
-            Ok(None) => {}
-            Ok(Some(0)) => return Err(CloseReason::ClientClosed.into()),
-            Ok(Some(bytes)) => {
-                conn.life.holds_buffer.set(true);
-                conn.count_in(bytes);
-                net.metrics().borrow_mut().counters.bytes_in += bytes as u64;
-                return Ok(bytes);
-            }
-            Err(error) => return Err(Closing::from_socket(&error)),
+        if count_read(link, read)?.is_some() {
+            return Ok(());
         }
+    }
+}
+
+/// Takes note of what a read brought; `None` when the socket had nothing after all.
+fn count_read(link: &Link, read: io::Result<Option<usize>>) -> Result<Option<usize>, Closing> {
+    let Link { conn, net, .. } = link;
+    match read {
+        Ok(None) => Ok(None),
+        Ok(Some(0)) => Err(CloseReason::ClientClosed.into()),
+        Ok(Some(bytes)) => {
+            conn.life.holds_buffer.set(true);
+            conn.count_in(bytes);
+            net.metrics().borrow_mut().counters.bytes_in += bytes as u64;
+            Ok(Some(bytes))
+        }
+        Err(error) => Err(Closing::from_socket(&error)),
     }
 }
 

@@ -14,6 +14,7 @@ use thalweg_reactor::{task, time};
 use thalweg_types::ListenerIndex;
 
 use crate::answers::AnswerMemory;
+use crate::budget::Kind;
 use crate::conn::ConnState;
 use crate::log_gate::LogGate;
 use crate::queue::ResponseQueue;
@@ -202,6 +203,30 @@ impl ShardNet {
         }
         if self.answers.is_full() {
             self.relieve(now);
+        }
+        self.make_way(now, Kind::Arriving);
+        self.make_way(now, Kind::General);
+    }
+
+    /// Ends connections whose requests arrive too slowly while others wait for their memory: the slowest
+    /// goes first, until those fit.
+    fn make_way(&self, now: Instant, kind: Kind) {
+        let mut wanted = self.budget.wanted(kind);
+        if wanted == 0 {
+            return;
+        }
+        let open = self.open.borrow();
+        let mut lagging: Vec<_> = open
+            .values()
+            .filter_map(|conn| Some((conn.lags(now, kind, &self.limits)?, conn)))
+            .collect();
+        lagging.sort_unstable_by_key(|((pace, _), _)| *pace);
+        for ((_, bytes), conn) in lagging {
+            if wanted == 0 {
+                break;
+            }
+            wanted = wanted.saturating_sub(bytes);
+            conn.life.end(CloseReason::SlowFrame);
         }
     }
 

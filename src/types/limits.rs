@@ -6,9 +6,9 @@
 /// prefix closes the connection before anything is allocated.
 pub const REQUEST_BYTES_MAX: u32 = 100 * 1024 * 1024;
 
-/// Bytes of one read from a socket; also the step in which a request's buffer grows, so that a
-/// declared size alone allocates nothing.
-pub const SOCKET_READ_BYTES: usize = 64 * 1024;
+/// Least room for the next read of a request that has not arrived whole. Its memory doubles as it arrives,
+/// so that a declared size alone takes nothing.
+pub const FRAME_STEP_BYTES_MIN: usize = 2 * 1024;
 
 /// Bytes of a chunk that small requests are read into, those of one connection after those of another.
 pub const READ_CHUNK_BYTES: usize = 64 * 1024;
@@ -74,6 +74,17 @@ pub const ZEROS_STEP_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes that a round of flushes made durable above which no zeros are written ahead of the next: a large
 /// write pays for its own length.
 pub const ZEROS_ROUND_BYTES_MAX: u64 = 64 * 1024;
+
+/// New logs of a shard from which on a stop makes their directories durable by one flush of their whole file
+/// system, instead of four flushes each.
+pub const NEW_LOGS_TOGETHER_MIN: usize = 32;
+
+/// Part of its size, as a divisor, that a segment has left when the file of the next one is made.
+pub const NEXT_SEGMENT_SHARE: u64 = 8;
+
+/// Files of next segments that the logs of one shard have at a time, each with a file handle. Logs beyond
+/// make theirs when they roll.
+pub const NEXT_SEGMENTS_MAX: usize = 64;
 
 /// Longest time between two looks for logs whose unflushed data is old, in milliseconds.
 pub const FLUSH_LOOK_MS: u64 = 1_000;
@@ -202,6 +213,16 @@ pub const SHARD_ANSWER_MEMORY_BYTES: usize = 128 * 1024 * 1024;
 /// How long a client may take nothing of its answer while the memory of answers is used up, in
 /// milliseconds.
 pub const ANSWER_PRESSURE_MS: u64 = 2_000;
+
+/// Age, in milliseconds, from which a request that has not arrived whole may have to go when others wait for
+/// its memory.
+pub const ARRIVAL_PRESSURE_MS: u64 = 2_000;
+
+/// Pace below which it then goes, in bytes per second, the slowest first.
+pub const ARRIVAL_PACE_BYTES: u64 = 64 * 1024;
+
+/// The same for large requests: they must be on the way to arrive within this, in seconds.
+pub const ARRIVAL_WHOLE_S: u64 = 30;
 
 /// Memory that the arrays of one decoded message may take whatever its size, in bytes. With
 /// [`DECODED_MEMORY_FACTOR`] it keeps a frame of tiny elements from growing out of proportion; a
@@ -336,9 +357,7 @@ const _: () = assert!(REQUEST_ELEMENTS_MAX < PARKED_PARTITIONS_MAX);
 const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
 const _: () = assert!(COORDINATOR_BYTES_MAX < SHARD_GROUPS_BYTES_MAX);
 const _: () = assert!(ZEROS_STEP_BYTES_MIN <= ZEROS_STEP_BYTES_MAX);
-const _: () = assert!(SENDFILE_QUANTUM_BYTES >= SOCKET_READ_BYTES);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);
 const _: () = assert!(SHARD_REQUEST_MEMORY_BYTES >= REQUEST_BYTES_MAX as u64);
-const _: () = assert!(FRAME_COPY_BYTES_MAX < SOCKET_READ_BYTES);
-const _: () = assert!(SMALL_FRAMES_READ_BYTES_MAX <= SOCKET_READ_BYTES);
+const _: () = assert!(FRAME_STEP_BYTES_MIN <= SMALL_FRAMES_READ_BYTES_MAX);
 const _: () = assert!(2 * SMALL_FRAMES_READ_BYTES_MAX <= READ_CHUNK_BYTES);

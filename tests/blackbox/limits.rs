@@ -244,6 +244,39 @@ fn bi_31_answers_that_nobody_reads_do_not_fill_the_memory() {
     drop(greedy);
 }
 
+/// BI-2, BI-31: sizes that are only declared use up nobody's memory: with 1,000 requests that never arrive,
+/// and as many that trickle, others produce as before, small and large, whole and in pieces.
+#[test]
+fn bi_31_requests_that_do_not_arrive_hold_up_nobody() {
+    let broker = Broker::start_with(one_shard());
+    let mut witness = broker.connect();
+    let topic = witness.create_topic("served", 1, &[]);
+    let mut slow = Vec::new();
+    for declared in [65_000_i32, 1_000_000] {
+        for _ in 0..500 {
+            let mut client = broker.connect();
+            client.send_bytes(&declared.to_be_bytes());
+            client.send_bytes(&[0; 100]);
+            slow.push(client);
+        }
+    }
+    for _ in 0..3 {
+        slow.iter_mut().for_each(|client| client.send_bytes(&[0]));
+        for size in [10, 50_000, 500_000] {
+            let mut honest = broker.connect();
+            let started = Instant::now();
+            honest.append(&topic, 0, plain(&["x".repeat(size)]));
+            let took = started.elapsed();
+            assert!(took < Duration::from_secs(2), "{size} bytes took {took:?}");
+        }
+    }
+    assert!(broker.metric("thalweg_request_memory_used_bytes", &[]) < f64::from(8 << 20));
+    assert_eq!(
+        broker.metric("thalweg_request_memory_waits_total", &[]),
+        0.0
+    );
+}
+
 /// ST-21, BI-29: with few file handles topics are refused, and connections are served.
 #[test]
 fn bi_29_partitions_leave_file_handles_for_connections() {

@@ -306,6 +306,7 @@ fn bi31_giants_in_line_do_not_hold_up_small_requests() {
         for _ in 0..8 {
             let client = rig.connect().await;
             client.send(&giant).await;
+            client.send(b"e and so on").await;
             giants.push(client);
         }
         rig.until(|rig| rig.net.budget().waiting() == 7).await;
@@ -317,6 +318,60 @@ fn bi31_giants_in_line_do_not_hold_up_small_requests() {
         assert!(rig.net.budget().used() <= rig.net.budget().limit());
         drop(giants);
         rig.until(|rig| rig.net.budget().used() == 0).await;
+    });
+}
+
+#[test]
+fn bi31_declared_sizes_hold_up_nobody() {
+    run(Limits::default(), async |rig: Rig| {
+        for declared in [65_000u32, 70_000, 50 << 20] {
+            let mut slow = Vec::new();
+            for _ in 0..500 {
+                let client = rig.connect().await;
+                client.send(&declared.to_be_bytes()).await;
+                client.send(&[b'e'; 100]).await;
+                slow.push(client);
+            }
+            let mut honest = rig.connect().await;
+            for size in [10usize, 60_000, 70_000, 3 << 20] {
+                let body = vec![b'e'; size];
+                honest.exchange(&frame(&body), &body).await;
+            }
+            assert!(rig.net.budget().used() < 500 * 4_096);
+            assert_eq!(rig.net.budget().waits(), 0);
+            drop(slow);
+            rig.until(|rig| rig.net.open_connections() == 1).await;
+            drop(honest);
+            rig.until(|rig| rig.net.budget().used() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn bi31_the_slowest_go_when_others_wait_for_their_memory() {
+    let limits = Limits {
+        request_memory_bytes: 0,
+        arrival_pressure: SHORT,
+        ..Limits::default()
+    };
+    run(limits, async |rig: Rig| {
+        let mut slow = Vec::new();
+        for _ in 0..20 {
+            let client = rig.connect().await;
+            client.send(&60_000u32.to_be_bytes()).await;
+            client.send(&[b'e'; 59_000]).await;
+            slow.push(client);
+        }
+        rig.until(|rig| rig.net.budget().waiting() > 0).await;
+        let mut honest = rig.connect().await;
+        honest.exchange(&frame(b"e whole"), b"e whole").await;
+        let body = [b'e'; 50_000];
+        let whole = frame(&body);
+        honest.send(&whole[..20_000]).await;
+        honest.send(&whole[20_000..]).await;
+        assert_eq!(honest.answer().await.as_deref(), Some(&body[..]));
+        assert!(rig.metrics(|m| m.closed(CloseReason::SlowFrame)) > 0);
+        assert!(rig.net.budget().used() <= rig.net.budget().limit());
     });
 }
 
