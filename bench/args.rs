@@ -19,6 +19,7 @@ use crate::idle::{self, IdleOptions};
 use crate::knee::{self, KneeOptions};
 use crate::load::{self, LoadOptions, Part};
 use crate::overrides::Overrides;
+use crate::partitions::{self, PartitionsOptions};
 use crate::process::Server;
 use crate::reactor::{self, ReactorOptions};
 use crate::report::RunReport;
@@ -43,6 +44,8 @@ enum Command {
     Knee(Box<KneeOptions>),
     /// Memory of a broker with empty partitions and idle connections
     Idle(IdleOptions),
+    /// Very many empty partitions: time to create, stop and start them, memory and file handles
+    Partitions(PartitionsOptions),
     /// The producers of a workload, once, against a broker that runs already
     Produce(LoadArgs),
     /// The consumers of a workload, once; fills the topic first
@@ -208,6 +211,7 @@ pub fn main() -> ExitCode {
         Command::Run(options) => rounds::run(&options),
         Command::Knee(options) => knee::run(&options),
         Command::Idle(options) => idle::run(&options),
+        Command::Partitions(options) => partitions::run(&options),
         Command::Produce(args) => produce(&args),
         Command::Consume(args) => consume(&args),
         Command::Floor(args) => floor_load(&args),

@@ -25,6 +25,7 @@ pub mod job;
 pub mod knee;
 pub mod load;
 pub mod overrides;
+pub mod partitions;
 pub mod plain;
 pub mod process;
 pub mod reactor;

@@ -18,7 +18,7 @@ use crate::cpu;
 use crate::floor::EngineChoice;
 
 const START_MAX: Duration = Duration::from_secs(60);
-const STOP_MAX: Duration = Duration::from_secs(20);
+const STOP_MAX: Duration = Duration::from_secs(60);
 const START_POLL: Duration = Duration::from_micros(500);
 
 /// A child process that is killed when it is dropped.
@@ -80,7 +80,7 @@ fn spawn_on(mut command: Command, cpu: Option<usize>) -> Result<Child> {
 }
 
 impl Server {
-    /// Starts a broker on an empty directory. Returns it with the time from exec to its first Metadata answer.
+    /// Starts a broker on an empty directory, or on the data that is named. Returns it with the time from exec to its first Metadata answer.
     ///
     /// # Errors
     /// When it does not answer within 60 s; its log is in `dir/broker.log`.
@@ -206,9 +206,18 @@ impl Server {
     /// Asks it to end, waits, and removes its directory.
     ///
     /// # Errors
-    /// When it does not end within 20 s.
-    pub fn stop(mut self) -> Result<()> {
-        kill(Pid::from_raw(i32::try_from(self.pid())?), Signal::SIGTERM)?;
+    /// When it does not end within a minute.
+    pub fn stop(self) -> Result<()> {
+        self.end(Signal::SIGTERM).map(|_| ())
+    }
+
+    /// Sends it `signal` and waits for its end, which takes the time that is returned; then removes its
+    /// directory.
+    ///
+    /// # Errors
+    /// When it does not end within a minute.
+    pub fn end(mut self, signal: Signal) -> Result<Duration> {
+        kill(Pid::from_raw(i32::try_from(self.pid())?), signal)?;
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
             ensure!(
@@ -218,7 +227,7 @@ impl Server {
             );
             thread::sleep(Duration::from_millis(5));
         }
-        Ok(())
+        Ok(begin.elapsed())
     }
 }
 
