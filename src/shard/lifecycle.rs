@@ -20,7 +20,7 @@ use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
 use thalweg_storage::{
-    Cleaner, DirHealth, LogOptions, PartitionName, Recovery, set_partition_aside,
+    Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, set_partition_aside,
 };
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
@@ -500,8 +500,11 @@ impl Lifecycle {
             self.net.close_all();
         }
         self.shard.coordinators.close_all();
+        let partitions = self.shard.take_partitions();
+        let logs: Vec<_> = partitions.iter().map(|p| p.log().clone()).collect();
+        Log::sync_new(&logs).await;
         let close = |partition: Rc<Partition>| async move { partition.close().await };
-        together::each(self.shard.take_partitions(), PARTITIONS_AT_ONCE, close).await
+        together::each(partitions, PARTITIONS_AT_ONCE, close).await
     }
 }
 

@@ -29,8 +29,8 @@ use thalweg_replica::{
     Token,
 };
 use thalweg_storage::{
-    AppendBatch, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName, ReadError,
-    RecoveryReport, missing_directory,
+    AppendBatch, Beginning, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName,
+    ReadError, RecoveryReport, missing_directory,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
@@ -212,6 +212,11 @@ impl Partition {
 
     pub(crate) fn id(&self) -> TopicPartition {
         self.id
+    }
+
+    /// Its log.
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
     }
 
     /// `<topic>-<partition>`, for log lines.
@@ -627,12 +632,18 @@ async fn open_log(
         if let Some(missing) = missing_directory(&dir, &opening) {
             return Err(PartitionError::Log(missing));
         }
-        let (start, parent) = (opening.log_start.unwrap_or_default(), context.data_dir);
-        let log = Log::create_at(start, parent, name, wanted.id.topic, options, sink).await?;
+        let start = opening.log_start.unwrap_or_default();
+        // The epoch of its first leader is written with the file: no other write of it follows.
+        let mut epochs = EpochCache::default();
+        let _ = epochs.assign(wanted.leader_epoch, start);
+        let epochs_stored = epochs.entries().to_vec();
+        let beginning = Beginning { start, epochs };
+        let (parent, topic) = (context.data_dir, wanted.id.topic);
+        let log = Log::create_at(beginning, parent, name, topic, options, sink).await?;
         return Ok(Opened {
             log,
             epochs: EpochCache::default(),
-            epochs_stored: Vec::new(),
+            epochs_stored,
             producers: Producers::default(),
             snapshot_loaded: Offset::ZERO,
         });

@@ -21,6 +21,7 @@ use thalweg_types::{Offset, TimestampMs};
 use crate::error::{AppendError, LogError, is_lack_of_room};
 use crate::indexes::{BatchMark, MaxTimestamp};
 use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage, State};
+use crate::next_segment;
 use crate::roll;
 use crate::rounds;
 use crate::segment::Segment;
@@ -136,8 +137,10 @@ async fn drive(inner: Rc<Inner>) {
                     .await;
             }
             Todo::Write(job) => {
+                let written = job.total;
                 inner.write(job).await;
                 rounds::begin_if_due(&inner);
+                next_segment::make_if_near(&inner, written);
             }
         }
     }

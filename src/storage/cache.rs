@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-use thalweg_types::limits::{INDEX_CACHE_BYTES_MAX, WARM_SEGMENTS_MAX};
+use thalweg_types::limits::{INDEX_CACHE_BYTES_MAX, NEXT_SEGMENTS_MAX, WARM_SEGMENTS_MAX};
 
 use crate::segment::Segment;
 
@@ -20,6 +20,18 @@ pub struct SegmentCache {
 struct Inner {
     segments: RefCell<Vec<Weak<Segment>>>,
     clock: Cell<u64>,
+    /// Files of segments that have not begun.
+    next: Cell<usize>,
+}
+
+/// One of the files of next segments that the logs of a shard may have together.
+#[must_use]
+pub(crate) struct NextPlace(Rc<Inner>);
+
+impl Drop for NextPlace {
+    fn drop(&mut self) {
+        self.0.next.set(self.0.next.get() - 1);
+    }
 }
 
 impl SegmentCache {
@@ -39,6 +51,15 @@ impl SegmentCache {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// A place for the file of a log's next segment, while there are few.
+    pub(crate) fn place_for_next(&self) -> Option<NextPlace> {
+        let next = self.inner.next.get();
+        (next < NEXT_SEGMENTS_MAX).then(|| {
+            self.inner.next.set(next + 1);
+            NextPlace(Rc::clone(&self.inner))
+        })
     }
 
     pub(crate) fn touch(&self, segment: &Segment) {

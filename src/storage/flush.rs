@@ -4,6 +4,7 @@
 //! indexes of closed segments, and only then the recovery point. An fdatasync covers the writes that
 //! had ended before it was submitted (R3). A failed one is never tried again (R1).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,10 +13,12 @@ use std::sync::Arc;
 use thalweg_reactor::fs::{self, File};
 use thalweg_reactor::time::{self, Instant};
 use thalweg_reactor::{failpoint, task};
+use thalweg_types::limits::NEW_LOGS_TOGETHER_MIN;
 use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
 use crate::log::{AppendBatch, Log, LogEvent, Names, Stage};
+use crate::next_segment::{self, NextSegment};
 use crate::partition_files;
 use crate::segment::Segment;
 use crate::turn::TurnGuard;
@@ -36,6 +39,21 @@ pub(crate) enum Runner {
     Background,
     /// The log directory's own: somebody waits.
     Syncer,
+}
+
+/// Nobody may flush one of the logs meanwhile: what it says is durable would have a name that is not.
+async fn sync_together(parent: &Path, logs: &[&Log]) {
+    let mut turns = Vec::with_capacity(logs.len());
+    for log in logs {
+        turns.push(log.inner.flush_turn.take().await);
+        // Names made from now on are for the next flush.
+        log.inner.state.borrow_mut().names = Names::Synced;
+    }
+    let synced = fs::sync_file_system(parent).await;
+    if let Some(first) = logs.first() {
+        // The others follow their directory.
+        let _told = first.or_offline("sync", parent, synced);
+    }
 }
 
 struct Plan {
@@ -234,6 +252,21 @@ impl Log {
         Ok(())
     }
 
+    /// Makes the directories of new logs durable with what is in them (R4), all at once if there are many: one
+    /// by one, each takes four flushes. Where it fails the log directory is offline.
+    pub async fn sync_new(logs: &[Log]) {
+        let is_new = |log: &&Log| log.inner.state.borrow().names == Names::DirectoryUnsynced;
+        let mut by_parent: BTreeMap<&Path, Vec<&Log>> = BTreeMap::new();
+        for log in logs.iter().filter(is_new) {
+            by_parent.entry(&log.inner.parent).or_default().push(log);
+        }
+        for (parent, logs) in by_parent {
+            if logs.len() >= NEW_LOGS_TOGETHER_MIN {
+                sync_together(parent, &logs).await;
+            }
+        }
+    }
+
     pub(crate) fn or_offline<T>(
         &self,
         operation: &'static str,
@@ -263,6 +296,7 @@ impl Log {
     /// As [`Log::flush`]. The log must then be recovered when it is opened again.
     pub async fn close(&self) -> Result<(), LogError> {
         let _turns = self.stop_appends().await?;
+        next_segment::discard(&self.inner).await;
         let segments = self.inner.state.borrow().segments.clone();
         for segment in segments {
             self.trim(&segment).await?;
@@ -287,7 +321,10 @@ impl Log {
     pub async fn delete(&self) -> Result<(), LogError> {
         let _turns = match self.stop_appends().await {
             Ok(turns) => turns,
-            Err(LogError::Offline { .. }) => self.both_turns().await,
+            Err(LogError::Offline { .. }) => {
+                next_segment::settled(&self.inner).await;
+                self.both_turns().await
+            }
             Err(error) => return Err(error),
         };
         self.let_go();
@@ -334,6 +371,7 @@ impl Log {
             state.stage = Stage::Closing;
         }
         self.inner.idle.until(|| !self.is_writing()).await;
+        next_segment::settled(&self.inner).await;
         let turns = self.both_turns().await;
         self.check_open()?;
         Ok(turns)
@@ -345,6 +383,8 @@ impl Log {
             state.stage = Stage::Closed;
         }
         state.tail.clear();
+        // Of a deleted log it goes with the directory.
+        state.next = NextSegment::None;
         for segment in &state.segments {
             segment.drop_memory();
         }

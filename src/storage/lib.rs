@@ -46,6 +46,7 @@ mod listing;
 mod log;
 mod meta_properties;
 mod name;
+mod next_segment;
 mod options;
 mod partition_files;
 mod queued;
@@ -82,7 +83,7 @@ pub use dir::{
 };
 pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
 pub use health::{DirHealth, OldestOperation, Room};
-pub use log::{AppendBatch, Log, LogEvent, LogSink};
+pub use log::{AppendBatch, Beginning, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use name::{NameError, PartitionName};
 pub use options::{Gaps, LogOptions, Opening, Recovery, Unwritten};

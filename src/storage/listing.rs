@@ -18,8 +18,12 @@ pub(crate) struct Listing {
     pub(crate) snapshots: BTreeSet<Offset>,
     /// Segments that have an index of aborted transactions.
     pub(crate) txn_indexes: BTreeSet<Offset>,
+    /// Segments that have another index file.
+    pub(crate) indexed: BTreeSet<Offset>,
     /// Files to remove: of interrupted operations, and indexes without a log (ST-9, ST-14).
     pub(crate) leftovers: Vec<String>,
+    /// Length of the file of the next segment.
+    pub(crate) next: Option<u64>,
     /// New files of compactions past their point of no return: segment and final suffix.
     pub(crate) swaps: Vec<(Offset, &'static str)>,
     /// Segments that a compaction was writing.
@@ -59,11 +63,13 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             }
             FileKind::Index(base) | FileKind::TimeIndex(base) => {
                 indexes.insert((base, name.to_owned()));
+                listing.indexed.insert(base);
             }
             FileKind::TxnIndex(base) => {
                 indexes.insert((base, name.to_owned()));
                 listing.txn_indexes.insert(base);
             }
+            FileKind::Next => listing.next = Some(entry.meta.len),
             FileKind::Leftover => listing.leftovers.push(name.to_owned()),
             FileKind::Snapshot(at) => {
                 listing.snapshots.insert(at);

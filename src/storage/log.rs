@@ -16,7 +16,8 @@ use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 
 use crate::error::{AppendError, LogError, ReadError};
 use crate::indexes::MaxTimestamp;
-use crate::name::PartitionName;
+use crate::name::{PartitionName, log_name};
+use crate::next_segment::NextSegment;
 use crate::options::{LogOptions, Opening};
 use crate::partition_files;
 use crate::recovery::{self, RecoveryReport};
@@ -100,7 +101,7 @@ pub(crate) struct Inner {
     pub(crate) index_turn: Turn,
     /// Woken when zeros are written.
     pub(crate) zeroed: Waiters,
-    /// Woken when the writer task ends.
+    /// Woken when the writer task ends, and when the next segment's file is made or named.
     pub(crate) idle: Waiters,
     pub(crate) state: RefCell<State>,
 }
@@ -149,6 +150,8 @@ pub(crate) struct State {
     pub(crate) pending: VecDeque<AppendBatch>,
     pub(crate) pending_bytes: usize,
     pub(crate) writing: bool,
+    /// The file of the segment after the active one.
+    pub(crate) next: NextSegment,
     /// The writer is to begin a segment before anything else.
     pub(crate) roll_wanted: bool,
     pub(crate) stage: Stage,
@@ -159,6 +162,16 @@ pub(crate) struct State {
     /// The record with the largest timestamp among the batches appended since the log was opened,
     /// with the batch that holds it: saves a read where it is the answer.
     pub(crate) max_timestamp_hint: Option<(MaxTimestamp, TimestampHit)>,
+}
+
+/// Where a new log begins.
+#[derive(Clone, Debug, Default)]
+pub struct Beginning {
+    /// Its records below are gone: a crash took its directory, and its start had been written down
+    /// before (ST-13).
+    pub start: Offset,
+    /// What its file of leader epochs says.
+    pub epochs: EpochCache,
 }
 
 impl State {
@@ -187,6 +200,7 @@ impl State {
             pending: VecDeque::new(),
             pending_bytes: 0,
             writing: false,
+            next: NextSegment::None,
             roll_wanted: false,
             stage: Stage::Open,
             tail: Tail::default(),
@@ -275,31 +289,34 @@ impl Log {
         options: LogOptions,
         sink: LogSink,
     ) -> Result<Log, LogError> {
-        Log::create_at(Offset::ZERO, parent, name, topic_id, options, sink).await
+        let beginning = Beginning::default();
+        Log::create_at(beginning, parent, name, topic_id, options, sink).await
     }
 
-    /// As [`Log::create`], of a log whose records below `start` are gone: a crash took its directory,
-    /// and its start had been written down before (ST-13).
+    /// As [`Log::create`], of a log that begins elsewhere, or in a known leader epoch.
     ///
     /// # Errors
     /// As [`Log::create`].
     pub async fn create_at(
-        start: Offset,
+        beginning: Beginning,
         parent: &Path,
         name: PartitionName,
         topic_id: TopicId,
         options: LogOptions,
         sink: LogSink,
     ) -> Result<Log, LogError> {
+        let Beginning { start, epochs } = beginning;
         let dir: Rc<Path> = parent.join(name.to_string()).into();
-        fs::create_dir(&dir)
+        let mut files = partition_files::of_new(topic_id, &epochs);
+        files.push((log_name(start), Bytes::new()));
+        let mut made = fs::create_dir_with(&dir, files)
             .await
             .map_err(LogError::io("create", &dir))?;
-        partition_files::create(&dir, topic_id).await?;
+        let file = made
+            .pop()
+            .expect("each file that was to be made is returned");
         let interval = u64::from(options.index_interval_bytes);
-        let segment = Segment::create(&dir, start, interval)
-            .await
-            .map_err(LogError::io("create a segment in", &dir))?;
+        let segment = Segment::in_file(file, &dir, start, interval);
         let mut state = State::new(options, Some(topic_id), vec![segment], start, start);
         state.names = Names::DirectoryUnsynced;
         Ok(Log::of(parent, name, dir, state, sink))

@@ -10,6 +10,8 @@ use thalweg_types::{Offset, PartitionIndex, Uuid, limits};
 const DELETED_DIR_SUFFIX: &str = "-delete";
 /// Suffix of a directory that belongs to no known partition and was set aside.
 const STRAY_DIR_SUFFIX: &str = "-stray";
+/// Name of the file of a segment that has not begun, or of one that a crash left without its name.
+pub(crate) const NEXT_SEGMENT: &str = "next.segment";
 /// Longest file name that Linux file systems take, in bytes.
 const FILE_NAME_BYTES_MAX: usize = 255;
 /// Digits of a base offset in a file name.
@@ -135,6 +137,8 @@ pub(crate) enum FileKind {
     TxnIndex(Offset),
     /// `<offset>.snapshot`: producer state.
     Snapshot(Offset),
+    /// The file of the next segment.
+    Next,
     /// Left over from an interrupted delete, compaction or atomic write: may be removed.
     Leftover,
     /// Anything else: left alone.
@@ -147,6 +151,9 @@ pub(crate) fn file_kind(name: &str) -> FileKind {
         .any(|suffix| name.ends_with(suffix))
     {
         return FileKind::Leftover;
+    }
+    if name == NEXT_SEGMENT {
+        return FileKind::Next;
     }
     let Some((stem, suffix)) = name.split_once('.') else {
         return FileKind::Other;
@@ -201,7 +208,9 @@ pub(crate) fn clean_step(name: &str) -> Option<(CleanStep, Offset, &'static str)
                 FileKind::Index(base) => (base, "index"),
                 FileKind::TimeIndex(base) => (base, "timeindex"),
                 FileKind::TxnIndex(base) => (base, "txnindex"),
-                FileKind::Snapshot(_) | FileKind::Leftover | FileKind::Other => return None,
+                FileKind::Snapshot(_) | FileKind::Next | FileKind::Leftover | FileKind::Other => {
+                    return None;
+                }
             };
             Some((step, base, suffix))
         })
@@ -209,7 +218,12 @@ pub(crate) fn clean_step(name: &str) -> Option<(CleanStep, Offset, &'static str)
 
 /// Path of the batches of the segment at `base`.
 pub(crate) fn log_path(dir: &Path, base: Offset) -> PathBuf {
-    segment_file(dir, base, "log")
+    dir.join(log_name(base))
+}
+
+/// Its name in its directory.
+pub(crate) fn log_name(base: Offset) -> String {
+    format!("{:020}.log", base.0)
 }
 
 /// Path of the offset index of the segment at `base`.

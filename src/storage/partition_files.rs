@@ -18,25 +18,15 @@ pub(crate) const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
 /// Larger files of these kinds are not read.
 const FILE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Makes both files of a new partition, not yet durable.
-pub(crate) async fn create(dir: &Path, topic_id: TopicId) -> Result<(), LogError> {
-    write(
-        &dir.join(PARTITION_METADATA),
-        format_partition_metadata(topic_id),
-    )
-    .await?;
-    write(&dir.join(LEADER_EPOCHS), EpochCache::default().to_text()).await
-}
-
-async fn write(path: &Path, text: String) -> Result<(), LogError> {
-    let file = fs::open(path, OpenMode::CreateNew)
-        .await
-        .map_err(LogError::io("create", path))?;
-    let bytes = vec![Bytes::from(text)];
-    fs::write_at(&file, bytes, 0)
-        .await
-        .map_err(LogError::io("write", path))?;
-    Ok(())
+/// Name and content of both files of a new partition.
+pub(crate) fn of_new(topic_id: TopicId, epochs: &EpochCache) -> Vec<(String, Bytes)> {
+    vec![
+        (
+            PARTITION_METADATA.to_owned(),
+            Bytes::from(format_partition_metadata(topic_id)),
+        ),
+        (LEADER_EPOCHS.to_owned(), Bytes::from(epochs.to_text())),
+    ]
 }
 
 /// Makes the content of the two files of a new partition durable (their names need the directory).

@@ -29,6 +29,7 @@ use crate::indexes::Indexes;
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
 use crate::name::{index_path, snapshot_path, time_index_path};
+use crate::next_segment;
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::removal::files_of;
@@ -101,7 +102,8 @@ pub(crate) async fn recover(
 ) -> Result<(State, RecoveryReport), LogError> {
     let topic_id = partition_files::load_topic_id(dir).await?;
     let stored_epochs = partition_files::load_epochs(dir).await?;
-    let listing = finish_swaps(dir, list(dir).await?).await?;
+    let listing = next_segment::adopt(dir, list(dir).await?).await?;
+    let listing = finish_swaps(dir, listing).await?;
     let mut work = Work::new(dir, &options, &opening, &listing);
     match opening.recovery {
         Recovery::AfterCleanStop => {
@@ -147,6 +149,9 @@ impl Work {
             let segment = Segment::cold(dir, *base, interval_bytes, *bytes);
             if listing.txn_indexes.contains(base) {
                 *segment.aborted.borrow_mut() = Aborted::default();
+            }
+            if *bytes == 0 && !listing.indexed.contains(base) {
+                segment.has_no_index_files();
             }
             segment
         };

@@ -21,6 +21,7 @@ use crate::log::Log;
 use crate::name::{
     deleted_path, index_path, log_path, snapshot_path, time_index_path, txn_index_path,
 };
+use crate::next_segment;
 use crate::retention::{Outline, Reasons, RetentionLimits, Sweep, Verdict, Written};
 use crate::segment::Segment;
 use crate::snapshots::useless;
@@ -149,6 +150,8 @@ impl Log {
             Err(ReadError::Damaged { .. }) => None,
             Err(error) => return Err(error),
         };
+        // It may be about to get its name.
+        next_segment::settled(&self.inner).await;
         let path = segment.path();
         let meta = fs::metadata(&path)
             .await

@@ -1,7 +1,7 @@
 //! When a log begins a new segment, and how.
 //!
-//! Rolling is done by the writer task, so no write is in flight. The new file is made by a namespace
-//! worker, never on the shard's thread. The closed segment is flushed and its indexes written in the
+//! Rolling is done by the writer task, so no write is in flight. The new file was made before
+//! ([`next_segment`]), or else is made now by a namespace worker. The closed segment is flushed and its indexes written in the
 //! background.
 
 use std::io;
@@ -15,6 +15,7 @@ use crate::flush::Reach;
 use crate::index::relative;
 use crate::log::{AppendBatch, Inner, Log, LogEvent};
 use crate::name::{PartitionName, log_path};
+use crate::next_segment;
 use crate::options::LogOptions;
 use crate::segment::Segment;
 
@@ -60,15 +61,9 @@ pub(crate) async fn roll_early(inner: &Rc<Inner>, base: Offset) {
     inner.idle.wake_all();
 }
 
-/// Begins a segment at `base`.
-pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
-    let (old, interval, cache) = {
-        let state = inner.state.borrow();
-        let options = &state.options;
-        let interval = u64::from(options.index_interval_bytes);
-        (Rc::clone(state.active()), interval, options.cache.clone())
-    };
-    let new = match Segment::create(&inner.dir, base, interval).await {
+/// Makes the file of a segment that nobody made before.
+async fn make_now(inner: &Inner, base: Offset, interval: u64) -> io::Result<Rc<Segment>> {
+    let made = match Segment::create(&inner.dir, base, interval).await {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // Only a roll that a crash or a failure interrupted can have left it; it holds nothing
             // that was ever acknowledged.
@@ -79,8 +74,23 @@ pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
         }
         other => other?,
     };
-    failpoint::pass("roll: segment made");
     inner.files_unsynced();
+    Ok(made)
+}
+
+/// Begins a segment at `base`.
+pub(crate) async fn roll(inner: &Rc<Inner>, base: Offset) -> io::Result<()> {
+    let (old, interval, cache) = {
+        let state = inner.state.borrow();
+        let options = &state.options;
+        let interval = u64::from(options.index_interval_bytes);
+        (Rc::clone(state.active()), interval, options.cache.clone())
+    };
+    let new = match next_segment::take(inner, base).await {
+        Some(file) => Segment::in_file(file, &inner.dir, base, interval),
+        None => make_now(inner, base, interval).await?,
+    };
+    failpoint::pass("roll: segment made");
     let empty = old.size.get() == 0;
     {
         let mut state = inner.state.borrow_mut();

@@ -92,8 +92,10 @@ pub(crate) struct Segment {
     pub(crate) zeroed: Cell<u64>,
     /// There was no room for them.
     pub(crate) refuses_zeros: Cell<bool>,
-    /// Both index files are on the disk and say all there is to say.
+    /// Both index files are on the disk and say all there is to say, or there is nothing to say.
     pub(crate) indexes_saved: Cell<bool>,
+    /// There are no index files, and no batches: an empty segment needs none.
+    unindexed: Cell<bool>,
     first_timestamp: Cell<Option<TimestampMs>>,
     /// Known once the segment was warm; stays when it cools.
     max_timestamp: Cell<Option<Option<MaxTimestamp>>>,
@@ -113,9 +115,20 @@ impl Segment {
     ) -> io::Result<Rc<Segment>> {
         let path = log_path(dir, base);
         let file = fs::open(&path, OpenMode::CreateNew).await?;
+        Ok(Segment::in_file(file, dir, base, interval_bytes))
+    }
+
+    /// A new segment in an empty file.
+    pub(crate) fn in_file(
+        file: File,
+        dir: &Rc<Path>,
+        base: Offset,
+        interval_bytes: u64,
+    ) -> Rc<Segment> {
         let segment = Segment::cold(dir, base, interval_bytes, 0);
+        segment.has_no_index_files();
         segment.set_warm(file, Indexes::new(base, interval_bytes));
-        Ok(segment)
+        segment
     }
 
     /// A segment on disk whose first `size` bytes are whole batches.
@@ -137,6 +150,7 @@ impl Segment {
             zeroed: Cell::new(0),
             refuses_zeros: Cell::new(false),
             indexes_saved: Cell::new(true),
+            unindexed: Cell::new(false),
             first_timestamp: Cell::new(None),
             max_timestamp: Cell::new(None),
             warm: RefCell::new(None),
@@ -144,6 +158,11 @@ impl Segment {
             retired: Cell::new(false),
             aborted: RefCell::new(Aborted::none()),
         })
+    }
+
+    /// It is empty, and so far has no index files: none are made before it has batches.
+    pub(crate) fn has_no_index_files(&self) {
+        self.unindexed.set(true);
     }
 
     /// Its batches end there, below what the file had: on the disk, too. A flush must not take what lay
@@ -190,7 +209,8 @@ impl Segment {
         self.warm.borrow().clone()
     }
 
-    pub(crate) fn set_warm(&self, file: File, indexes: Indexes) -> Warm {
+    pub(crate) fn set_warm(&self, file: File, mut indexes: Indexes) -> Warm {
+        indexes.unsaved &= !self.unindexed.get();
         self.max_timestamp.set(Some(indexes.max_timestamp()));
         self.indexes_saved.set(!indexes.unsaved);
         let warm = Warm {
@@ -330,6 +350,7 @@ impl Segment {
             .advance(batch.end(), batch.last_offset.plus(1));
         if let Some(warm) = &*self.warm.borrow() {
             let mut indexes = warm.indexes.borrow_mut();
+            indexes.unsaved |= self.unindexed.take();
             indexes.on_batch(batch);
             self.max_timestamp.set(Some(indexes.max_timestamp()));
             self.indexes_saved.set(false);
@@ -426,6 +447,9 @@ pub(crate) async fn read_index_files(
             Ok(bytes) => files.push(bytes),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 return Ok(Err(IndexDamage::Length(INDEX_FILE_BYTES_MAX as u64)));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && log_bytes == 0 => {
+                files.push(Bytes::new());
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Err(IndexDamage::Missing));

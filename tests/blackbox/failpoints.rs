@@ -75,6 +75,9 @@ fn st_14_a_roll_that_ends_at_any_step() {
         ("roll: zeros trimmed", 1),
         ("roll: closed segment flushed", 1),
         ("roll: indexes written", 2),
+        ("next segment: made", 2),
+        ("next segment: taken", 1),
+        ("next segment: named", 1),
     ];
     for (place, nth) in steps {
         let mut broker = Broker::start_with(ending_at(place, nth, Options::default()));

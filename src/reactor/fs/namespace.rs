@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::unistd::syncfs;
 
 use super::file::{File, FsError, OpenMode};
 use crate::disk::{self, Operation, flush, perform};
@@ -97,6 +98,27 @@ fn open_now(path: &Path, mode: OpenMode) -> io::Result<File> {
 pub async fn create_dir(path: &Path) -> io::Result<()> {
     run(&NAMESPACE, "create directory", path, |path| {
         perform(Operation::CreateDir(path), || fs::create_dir(path))
+    })
+    .await
+}
+
+/// Makes a directory with these files in it, by name and content, and returns them open. Nothing of it is
+/// durable.
+///
+/// # Errors
+/// The kernel's; `AlreadyExists` if the directory is there. Part of it may be made then.
+pub async fn create_dir_with(path: &Path, files: Vec<(String, Bytes)>) -> io::Result<Vec<File>> {
+    run(&NAMESPACE, "create directory", path, move |path| {
+        perform(Operation::CreateDir(path), || fs::create_dir(path))?;
+        let make = |(name, content)| {
+            let path = path.join(name);
+            let made = open_now(&path, OpenMode::CreateNew).and_then(|file| {
+                write_now(&file, content)?;
+                Ok(file)
+            });
+            made.map_err(|error| FsError::wrap("create", &path, None, error))
+        };
+        files.into_iter().map(make).collect()
     })
     .await
 }
@@ -291,6 +313,20 @@ pub async fn sync_dir(path: &Path) -> io::Result<()> {
     run(&SYNCERS, "fsync directory", path, sync_dir_now).await
 }
 
+/// Makes all durable that was written to the file system of a directory, names and content, by whomever: one
+/// system call instead of very many. A simulated disk makes the directory's own entries durable.
+///
+/// # Errors
+/// The kernel's; see [`super::sync_data`] on never trying again.
+pub async fn sync_file_system(path: &Path) -> io::Result<()> {
+    run(&SYNCERS, "syncfs", path, |path| {
+        flush(Operation::SyncDir(path), || {
+            Ok(syncfs(fs::File::open(path)?)?)
+        })
+    })
+    .await
+}
+
 fn sync_all_now(file: &File) -> io::Result<()> {
     flush(Operation::Sync(file), || file.std().sync_all())
 }
@@ -359,11 +395,17 @@ pub async fn replace_file(path: &Path, content: Bytes) -> io::Result<()> {
 fn write_beside(path: &Path, content: Bytes) -> io::Result<(PathBuf, File)> {
     let temporary = temporary_name(path)?;
     let file = open_now(&temporary, OpenMode::CreateEmpty)?;
+    write_now(&file, content)?;
+    Ok((temporary, file))
+}
+
+/// The whole content of a new file.
+fn write_now(file: &File, content: Bytes) -> io::Result<()> {
     let write = WriteOp::new(file.clone(), vec![content], 0);
     if write.len() > 0 {
         run_op(Op::Write(write)).result?;
     }
-    Ok((temporary, file))
+    Ok(())
 }
 
 /// A text that is the same for as long as what was written to the file system of `directory` can be read

@@ -279,7 +279,7 @@ async fn inspect_dir(dir: &Path, out: &mut Out<'_>) -> io::Result<()> {
         .collect();
     names.sort_by_key(|name| {
         let rank = match file_kind(name) {
-            FileKind::Other | FileKind::Leftover => (0, Offset::ZERO, 0),
+            FileKind::Other | FileKind::Leftover | FileKind::Next => (0, Offset::ZERO, 0),
             FileKind::Log(base) => (1, base, 0),
             FileKind::Index(base) => (1, base, 1),
             FileKind::TimeIndex(base) => (1, base, 2),
@@ -301,6 +301,7 @@ async fn inspect_dir(dir: &Path, out: &mut Out<'_>) -> io::Result<()> {
             | FileKind::TimeIndex(_)
             | FileKind::TxnIndex(_)
             | FileKind::Snapshot(_)
+            | FileKind::Next
             | FileKind::Leftover
             | FileKind::Other => inspect_file(&path, out).await?,
         }
@@ -320,7 +321,7 @@ async fn inspect_file(path: &Path, out: &mut Out<'_>) -> io::Result<()> {
         }
         FileKind::Index(base) => index_file::offsets(path, base, out).await,
         FileKind::TimeIndex(base) => index_file::times(path, base, out).await,
-        FileKind::TxnIndex(_) | FileKind::Snapshot(_) | FileKind::Leftover => {
+        FileKind::TxnIndex(_) | FileKind::Snapshot(_) | FileKind::Next | FileKind::Leftover => {
             opaque(path, out).await
         }
         FileKind::Other => match text_file::kind(&name) {

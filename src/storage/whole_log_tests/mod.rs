@@ -10,6 +10,7 @@ mod inspection;
 mod lost;
 mod marks;
 mod model;
+mod next_segment;
 mod repairing;
 mod retention;
 mod room;
@@ -105,6 +106,7 @@ impl TestLog {
     /// Waits until nothing is queued.
     pub(super) async fn settle(&self) {
         self.log.inner.idle.until(|| !self.log.is_writing()).await;
+        crate::next_segment::settled(&self.log.inner).await;
     }
 
     /// Appends `batches` batches of 3 records and waits for each, so that each is one write.
