@@ -250,7 +250,6 @@ impl ConnState {
 impl Life {
     /// The client owes nothing until it starts a request.
     pub(crate) fn await_request(&self, now: Instant) {
-        self.arrival.set(None);
         self.reading.set(Reading::Idle);
         self.idle_since.set(now);
     }
@@ -269,6 +268,11 @@ impl Life {
             began: now,
             bytes,
         }));
+    }
+
+    /// All of it is there.
+    pub(crate) fn arrived(&self) {
+        self.arrival.set(None);
     }
 
     /// `bytes` came in; true when the client has brought all that it owed in this window.

@@ -238,6 +238,7 @@ async fn read_rest(
         }
         permit = fill_rest(link, frames, size, permit).await?;
     }
+    conn.life.arrived();
     match Kind::of_arriving(size) {
         // What has arrived waits no longer behind those who have not.
         Kind::Arriving | Kind::Small => {

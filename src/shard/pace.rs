@@ -81,7 +81,7 @@ impl Drop for LargeTurnGuard {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -90,7 +90,7 @@ mod tests {
 
     use super::{LargeTurn, Pace};
 
-    fn on_a_runtime(work: impl Future<Output = ()>) {
+    pub(crate) fn on_a_runtime(work: impl Future<Output = ()>) {
         let options = RuntimeOptions {
             engine: EngineChoice::Plain,
             ..RuntimeOptions::default()

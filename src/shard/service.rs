@@ -255,8 +255,8 @@ impl Shard {
         handler: impl FnOnce(Rc<Shard>, Call, R) -> F + 'static,
     ) -> Result<Verdict, DecodeError>
     where
-        R: Request,
-        R::Response: 'static,
+        R: Request + Send + 'static,
+        R::Response: Send + 'static,
         F: Future<Output = R::Response> + 'static,
     {
         let shard = Rc::clone(self);
@@ -266,12 +266,12 @@ impl Shard {
         }
         Ok(Verdict::Answer(Box::pin(async move {
             let _turn = shard.large_turn.take().await;
-            let request = match decode(body, call.version) {
+            let request = match decode_apart(body, call.version).await {
                 Ok(request) => request,
-                Err(error) => return Reply::Close(undecodable(&error)),
+                Err(closing) => return Reply::Close(closing),
             };
             let response = handler(Rc::clone(&shard), call.clone(), request).await;
-            encode(&call, &response)
+            encode_apart(&call, response).await
         })))
     }
 
@@ -284,19 +284,27 @@ impl Shard {
         begin: impl FnOnce(Rc<Shard>, Call, R) -> B,
     ) -> Result<Verdict, DecodeError>
     where
-        R: Request,
-        R::Response: 'static,
+        R: Request + Send + 'static,
+        R::Response: Send + 'static,
         B: Future<Output = F>,
         F: Future<Output = R::Response> + 'static,
     {
-        let turn = match call.is_large() {
-            true => Some(self.large_turn.take().await),
-            false => None,
+        if !call.is_large() {
+            let request = decode(body, call.version)?;
+            let finish = begin(Rc::clone(self), call.clone(), request).await;
+            return Ok(answer(call, finish));
+        }
+        let turn = self.large_turn.take().await;
+        let request = match decode_apart(body, call.version).await {
+            Ok(request) => request,
+            Err(closing) => return Ok(Verdict::Close(closing)),
         };
-        let request = decode(body, call.version)?;
         let finish = begin(Rc::clone(self), call.clone(), request).await;
         drop(turn);
-        Ok(answer(call, finish))
+        Ok(Verdict::Answer(Box::pin(async move {
+            let response = finish.await;
+            encode_apart(&call, response).await
+        })))
     }
 
     async fn produce(
@@ -340,9 +348,9 @@ impl Shard {
         }
         Ok(Verdict::Answer(Box::pin(async move {
             let turn = shard.large_turn.take().await;
-            match decode(body, call.version) {
+            match decode_apart(body, call.version).await {
                 Ok(request) => shard.fetched(call, request, Some(turn)).await,
-                Err(error) => Reply::Close(undecodable(&error)),
+                Err(closing) => Reply::Close(closing),
             }
         })))
     }
@@ -373,6 +381,34 @@ fn decode<M: Message>(mut body: Decoder, version: i16) -> Result<M, DecodeError>
     }
     body.finish()?;
     Ok(message)
+}
+
+/// As [`decode`], of a large request: that takes longer than a turn of the core may last.
+async fn decode_apart<M>(body: Decoder, version: i16) -> Result<M, Closing>
+where
+    M: Message + Send + 'static,
+{
+    match task::compute(move || Ok(decode(body, version))).await {
+        Ok(decoded) => decoded.map_err(|error| undecodable(&error)),
+        Err(error) => Err(Closing::because(CloseReason::Internal, error.to_string())),
+    }
+}
+
+/// As [`encode`], of the answer to a large request, which is freed there, too.
+async fn encode_apart<M>(call: &Call, response: M) -> Reply
+where
+    M: Message + Send + 'static,
+{
+    let (key, version, correlation_id) = (call.key, call.version, call.correlation_id);
+    let encoding = move || {
+        let encoded = frame::encode_response(key, version, correlation_id, &response);
+        Ok(encoded)
+    };
+    match task::compute(encoding).await {
+        Ok(Ok(encoded)) => Reply::Send(Response::plain(encoded)),
+        Ok(Err(error)) => broken(call, &error),
+        Err(error) => broken(call, &error),
+    }
 }
 
 /// librdkafka, to this day, asks for all topics with four zero bytes where flexible versions have

@@ -16,7 +16,7 @@ pub(crate) async fn answer(
     call: Call,
     mut request: ConsumerGroupDescribeRequest,
 ) -> ConsumerGroupDescribeResponse {
-    keep_first_of_each(&mut request.group_ids, String::clone);
+    keep_first_of_each(&mut request.group_ids, call.pace(), String::clone).await;
     let asked = shard
         .ask_groups(request.group_ids, &call, Ask::ConsumerDescribe)
         .await;

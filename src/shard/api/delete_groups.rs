@@ -16,7 +16,7 @@ pub(crate) async fn answer(
     call: Call,
     mut request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    keep_first_of_each(&mut request.groups_names, String::clone);
+    keep_first_of_each(&mut request.groups_names, call.pace(), String::clone).await;
     let asked = shard
         .ask_groups(request.groups_names, &call, Ask::Delete)
         .await;

@@ -15,9 +15,10 @@ pub(crate) async fn answer(
     call: Call,
     mut request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse {
-    keep_first_of_each(&mut request.resources, |resource| {
+    keep_first_of_each(&mut request.resources, call.pace(), |resource| {
         (resource.resource_type, resource.resource_name.clone())
-    });
+    })
+    .await;
     let view = shard.view();
     let log_levels = shard.control.log_levels();
     let describing = Describing {

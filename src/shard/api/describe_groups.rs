@@ -16,7 +16,7 @@ pub(crate) async fn answer(
     call: Call,
     mut request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    keep_first_of_each(&mut request.groups, String::clone);
+    keep_first_of_each(&mut request.groups, call.pace(), String::clone).await;
     let asked = shard.ask_groups(request.groups, &call, Ask::Describe).await;
     let mut groups = Vec::with_capacity(asked.len());
     for (group_id, coming) in asked {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use thalweg_control::{AutoCreated, ClusterView};
+use thalweg_control::ClusterView;
 use thalweg_metadata::{Topic, names};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -14,6 +14,7 @@ use thalweg_protocol::messages::{MetadataRequest, MetadataResponse};
 use thalweg_types::{TopicPartition, Uuid};
 
 use super::{keep_first_of_each, operations};
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -43,7 +44,7 @@ pub(crate) async fn answer(
         .topics
         .filter(|topics| version > 0 || !topics.is_empty());
     if let Some(wanted) = &mut wanted {
-        keep_first_of_each(wanted, |topic| (topic.name.clone(), topic.topic_id));
+        keep_first_of_each(wanted, call.pace(), |t| (t.name.clone(), t.topic_id)).await;
     }
     let may_create = (version < 4 || request.allow_auto_topic_creation)
         && shard.config.auto_create_topics_enable();
@@ -51,9 +52,10 @@ pub(crate) async fn answer(
     if let Some(wanted) = &wanted
         && may_create
     {
-        let missing = names_to_create(wanted, |name| view.image.topic(name).is_some());
+        let exists = |name: &str| view.image.topic(name).is_some();
+        let missing = names_to_create(wanted, call.pace(), exists).await;
         if !missing.is_empty() {
-            refused = create(&shard, missing).await;
+            refused = create(&shard, missing, call.pace()).await;
             view = shard.view();
         }
     }
@@ -104,32 +106,43 @@ pub(crate) async fn answer(
 
 /// Names that do not exist, each once, in the order of the request. A frame holds millions of them:
 /// each costs the same, however many came before it.
-fn names_to_create(wanted: &[MetadataRequestTopic], exists: impl Fn(&str) -> bool) -> Vec<String> {
+async fn names_to_create(
+    wanted: &[MetadataRequestTopic],
+    mut pace: Pace,
+    exists: impl Fn(&str) -> bool,
+) -> Vec<String> {
     let mut seen = HashSet::new();
-    wanted
-        .iter()
-        .filter(|topic| topic.topic_id.is_zero())
-        .filter_map(|topic| topic.name.as_deref())
-        .filter(|name| !exists(name) && seen.insert(*name))
-        .map(str::to_owned)
-        .collect()
+    let mut missing = Vec::new();
+    for topic in wanted.iter().filter(|topic| topic.topic_id.is_zero()) {
+        pace.step().await;
+        let name = topic.name.as_deref();
+        if let Some(name) = name.filter(|name| !exists(name) && seen.insert(*name)) {
+            missing.push(name.to_owned());
+        }
+    }
+    missing
 }
 
 /// Creates topics with the broker's defaults; returns those that could not be created.
-async fn create(shard: &Shard, names: Vec<String>) -> HashMap<String, ErrorCode> {
+async fn create(shard: &Shard, names: Vec<String>, mut pace: Pace) -> HashMap<String, ErrorCode> {
+    let mut refused = HashMap::with_capacity(names.len());
     let Some(outcomes) = shard.control.auto_create(names.clone()).await else {
-        return names
-            .into_iter()
-            .map(|name| (name, ErrorCode::LeaderNotAvailable))
-            .collect();
+        for name in names {
+            pace.step().await;
+            refused.insert(name, ErrorCode::LeaderNotAvailable);
+        }
+        return refused;
     };
-    let refused = |(name, outcome): AutoCreated| match outcome {
-        Ok(_) => None,
-        // Another client may have created it between the look and the request.
-        Err(refusal) if refusal.code == ErrorCode::TopicAlreadyExists => None,
-        Err(refusal) => Some((name, refusal.code)),
-    };
-    outcomes.into_iter().filter_map(refused).collect()
+    for (name, outcome) in outcomes {
+        pace.step().await;
+        match outcome {
+            Ok(_) => {}
+            // Another client may have created it between the look and the request.
+            Err(refusal) if refusal.code == ErrorCode::TopicAlreadyExists => {}
+            Err(refusal) => drop(refused.insert(name, refusal.code)),
+        }
+    }
+    refused
 }
 
 fn one(
@@ -210,6 +223,7 @@ mod tests {
     use thalweg_types::Uuid;
 
     use super::names_to_create;
+    use crate::pace::{Pace, tests::on_a_runtime};
 
     fn named(name: String) -> MetadataRequestTopic {
         MetadataRequestTopic {
@@ -226,14 +240,19 @@ mod tests {
         };
         let wanted = ["b", "known", "a", "b"].map(|name| named(name.to_owned()));
         let wanted: Vec<_> = wanted.into_iter().chain([by_id]).collect();
-        assert_eq!(names_to_create(&wanted, |name| name == "known"), ["b", "a"]);
+        on_a_runtime(async move {
+            let missing = names_to_create(&wanted, Pace::default(), |name| name == "known").await;
+            assert_eq!(missing, ["b", "a"]);
+        });
     }
 
     /// Compared each with each, this many would hold up the core for minutes.
     #[test]
     fn bi_a_frame_full_of_names_costs_its_size() {
         let wanted: Vec<_> = (0..400_000).map(|n| named(n.to_string())).collect();
-        let missing = names_to_create(&wanted, |_| false);
-        assert_eq!(missing.len(), wanted.len());
+        on_a_runtime(async move {
+            let missing = names_to_create(&wanted, Pace::default(), |_| false).await;
+            assert_eq!(missing.len(), wanted.len());
+        });
     }
 }

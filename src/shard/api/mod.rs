@@ -50,6 +50,7 @@ use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_replica::Isolation;
 use thalweg_types::{PartitionIndex, ShardId, TopicId, TopicPartition};
 
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -186,19 +187,36 @@ fn isolation(level: i8) -> Isolation {
 
 /// Keeps the first item of each key. For requests that name things whose description is larger than
 /// their name: one frame that repeats a name would otherwise be answered with all the memory there is.
-fn keep_first_of_each<T, K: Eq + Hash>(items: &mut Vec<T>, mut key: impl FnMut(&T) -> K) {
-    let mut seen = HashSet::new();
-    items.retain(|item| seen.insert(key(item)));
+async fn keep_first_of_each<T, K: Eq + Hash>(
+    items: &mut Vec<T>,
+    mut pace: Pace,
+    mut key: impl FnMut(&T) -> K,
+) {
+    let mut seen = HashSet::with_capacity(items.len());
+    for item in std::mem::take(items) {
+        pace.step().await;
+        if seen.insert(key(&item)) {
+            items.push(item);
+        }
+    }
+    // To free so many takes its time, too.
+    for key in seen {
+        drop(key);
+        pace.step().await;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{API_TABLE, keep_first_of_each};
+    use crate::pace::{Pace, tests::on_a_runtime};
 
     #[test]
     fn bi_a_name_that_is_repeated_is_described_once() {
         let mut named: Vec<(&str, usize)> = ["b", "a"].repeat(1_000).into_iter().zip(0..).collect();
-        keep_first_of_each(&mut named, |(name, _)| *name);
+        on_a_runtime(async {
+            keep_first_of_each(&mut named, Pace::default(), |(name, _)| *name).await;
+        });
         assert_eq!(named, [("b", 0), ("a", 1)]);
     }
 

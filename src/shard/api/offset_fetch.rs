@@ -36,13 +36,14 @@ pub(crate) async fn answer(
     };
     // One without topics asks for all of them.
     let mut nth = 0;
-    keep_first_of_each(&mut groups, |group| {
+    keep_first_of_each(&mut groups, call.pace(), |group| {
         nth += 1;
         (
             group.group_id.clone(),
             group.topics.is_some().then_some(nth),
         )
-    });
+    })
+    .await;
     let mut asked = Vec::with_capacity(groups.len());
     let mut pace = Pace::default();
     for mut group in groups {

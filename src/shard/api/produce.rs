@@ -27,6 +27,7 @@ use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{PartitionIndex, TimestampMs, TopicPartition};
 
 use crate::append_group::{Appended, Row};
+use crate::pace::Pace;
 use crate::peer::AppendAsk;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -62,8 +63,12 @@ pub(crate) async fn begin(
         batches: Vec::new(),
     };
     sorting.batches.resize_with(shard.shard_count(), Vec::new);
-    let topics = request.topic_data.into_iter().enumerate();
-    let responses = topics.map(|(t, topic)| sorting.topic(t, topic)).collect();
+    let mut responses = Vec::with_capacity(request.topic_data.len());
+    let mut pace = Pace::default();
+    for (t, topic) in request.topic_data.into_iter().enumerate() {
+        pace.steps(1 + topic.partition_data.len()).await;
+        responses.push(sorting.topic(t, topic));
+    }
     // With invalid acks no batch got this far.
     let acks = sorting.acks.unwrap_or(Acks::Leader);
     let mut waits = Vec::new();
