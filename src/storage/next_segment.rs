@@ -107,12 +107,11 @@ fn is_near(state: &State, written: u64) -> bool {
 
 async fn make(log: &Log) -> Result<File, LogError> {
     let path = next_path(&log.inner.dir);
-    let file = match fs::open(&path, OpenMode::CreateNew).await {
-        Err(error) if is_lack_of_room(&error) => {
-            return Err(LogError::io("create", path)(error));
-        }
-        made => log.or_offline("create", &path, made)?,
-    };
+    let made = fs::open(&path, OpenMode::CreateNew).await;
+    // Nothing is lost by that: the roll will try for itself.
+    let file = log
+        .inner
+        .judged(made.map_err(LogError::io("create", &path)))?;
     failpoint::pass("next segment: made");
     let dir = &log.inner.dir;
     log.or_offline("sync", dir, fs::sync_dir(dir).await)?;
