@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use thalweg_metrics::{CoreMetrics, RefuseReason};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Accepted, Listeners};
-use thalweg_reactor::{stats, time};
+use thalweg_reactor::{LogGate, stats, time};
 use thalweg_types::ListenerIndex;
 
 use crate::ConnectionLimits;
-use crate::log_gate::LogGate;
 
 /// A socket on its way to a shard.
 pub struct Incoming {

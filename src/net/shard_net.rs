@@ -10,13 +10,12 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use thalweg_metrics::{CloseReason, CoreMetrics};
-use thalweg_reactor::{task, time};
+use thalweg_reactor::{LogGate, task, time};
 use thalweg_types::ListenerIndex;
 
 use crate::answers::AnswerMemory;
 use crate::budget::Kind;
 use crate::conn::ConnState;
-use crate::log_gate::LogGate;
 use crate::queue::ResponseQueue;
 use crate::read_buffers::ReadBuffers;
 use crate::{Closing, Limits, MemoryBudget};

@@ -40,6 +40,7 @@ pub mod disk;
 mod engine;
 pub mod failpoint;
 pub mod fs;
+mod log_gate;
 pub mod net;
 pub mod process;
 pub mod runtime;
@@ -51,5 +52,6 @@ pub mod time;
 mod workers;
 
 pub use engine::{EngineChoice, EngineKind, EngineReport};
+pub use log_gate::LogGate;
 pub use runtime::{Pinning, Runtime, RuntimeOptions, spawn_background_thread, spawn_shard_thread};
 pub use sync::{event, mailbox, oneshot};

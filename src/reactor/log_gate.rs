@@ -1,5 +1,5 @@
-//! One log line per cause and interval, so that a flood of bad clients does not become a flood of
-//! log lines (BI-1).
+//! One log line per cause and interval, so that a flood of what it tells of does not become a flood of
+//! log lines.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

@@ -16,9 +16,11 @@ use thalweg_control::{
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
-use thalweg_net::{ConnectionSlots, Incoming, Limits, LogGate, ShardNet};
+use thalweg_net::{ConnectionSlots, Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
-use thalweg_reactor::{Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time};
+use thalweg_reactor::{
+    LogGate, Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time,
+};
 use thalweg_storage::{
     Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, set_partition_aside,
 };

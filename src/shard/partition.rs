@@ -18,11 +18,10 @@ use std::rc::{Rc, Weak};
 use thalweg_config::TopicConfig;
 use thalweg_control::{LogProgress, PartitionToOpen, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
-use thalweg_net::LogGate;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
-use thalweg_reactor::{fs, task, time};
+use thalweg_reactor::{LogGate, fs, task, time};
 use thalweg_replica::{
     Accepted, AckPoint, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Isolation,
     Leadership, Parking, Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason,
