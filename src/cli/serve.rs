@@ -12,6 +12,7 @@ mod signals;
 use std::path::Path;
 
 use anyhow::Context;
+use thalweg_config::{ConfigWarning, Place, Placed};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, process};
 
 use crate::args::ServeArgs;
@@ -28,9 +29,7 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         logging::start(&args).map_err(|error| Failure::new(Exit::Usage, format!("{error:#}")))?;
     layout::check_cores(&args)?;
     let loaded = settings::load(&args.settings, args.listen.as_deref())?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
+    warn_of(&loaded.warnings);
     match process::raise_open_files_limit() {
         Ok(limit) => tracing::debug!(limit, "open files"),
         Err(error) => tracing::warn!(%error, "the limit of open files was not raised"),
@@ -42,6 +41,29 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     })
     .context("the control thread has no runtime")?;
     Ok(runtime.block_on(assemble::run(args, loaded.config, loggers))?)
+}
+
+/// A line for each warning, but one for all properties of a file that have no effect: Kafka's own sample
+/// has many.
+fn warn_of(warnings: &[Placed<ConfigWarning>]) {
+    let of_file = |warning: &Placed<ConfigWarning>| match &warning.place {
+        Some(Place::File(..)) => warning.what.without_effect(),
+        Some(Place::Flag(_)) | None => None,
+    };
+    let idle: Vec<String> = warnings.iter().filter_map(of_file).collect();
+    for warning in warnings {
+        match idle.len() > 1 && of_file(warning).is_some() {
+            true => tracing::debug!("{warning}"),
+            false => tracing::warn!("{warning}"),
+        }
+    }
+    if idle.len() > 1 {
+        let names = idle.join(", ");
+        tracing::warn!(
+            "{} properties of the file have no effect here (docs/config.md says why): {names}",
+            idle.len()
+        );
+    }
 }
 
 /// Ends the process because no log directory is left to serve from, on whatever thread found that out.

@@ -158,6 +158,23 @@ impl ConfigWarning {
     }
 }
 
+impl ConfigWarning {
+    /// The property, when all there is to say is that it has no effect here.
+    #[must_use]
+    pub fn without_effect(&self) -> Option<String> {
+        match self {
+            ConfigWarning::NotYet { key } | ConfigWarning::NoMeaning { key, .. } => {
+                Some((*key).to_owned())
+            }
+            ConfigWarning::OtherOfKafka { key, .. } => Some(shown(key)),
+            ConfigWarning::Foreign { .. }
+            | ConfigWarning::Repeated { .. }
+            | ConfigWarning::ControllerListener(_)
+            | ConfigWarning::LeftOut(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

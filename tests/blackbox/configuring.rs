@@ -105,6 +105,10 @@ fn kafkas_sample_runs_after_format() {
     for key in ["num.network.threads", "transaction.state.log.min.isr"] {
         assert_eq!(lines_with(&broker, key), 1, "{key}");
     }
+    assert_eq!(
+        lines_with(&broker, "properties of the file have no effect here"),
+        1
+    );
     assert_eq!(lines_with(&broker, "did not stop in order"), 0);
 
     let mut client = broker.connect();
