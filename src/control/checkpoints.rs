@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use thalweg_storage::{Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets};
-use thalweg_types::Offset;
+use thalweg_storage::{
+    Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets, RecoveryPoints,
+};
+use thalweg_types::{Offset, TopicPartition};
 
+use crate::metadata_log::MetadataLog;
 use crate::requests::{LogProgress, StoppedPartition};
 
 /// Broker epoch in the clean marker while no quorum gives one (ST-7).
@@ -17,12 +20,16 @@ const BROKER_EPOCH_NONE: i64 = -1;
 pub struct Checkpoints {
     dir: LogDir,
     recovery_points: PartitionOffsets,
+    /// The same by topic ids.
+    known_points: RecoveryPoints,
     log_starts: PartitionOffsets,
     high_watermarks: PartitionOffsets,
     cleaned_to: PartitionOffsets,
     found_damaged: PartitionOffsets,
     /// Of this life.
     marks: PartitionOffsets,
+    /// The files still have entries of partitions that are gone.
+    is_behind: bool,
 }
 
 impl Checkpoints {
@@ -31,11 +38,13 @@ impl Checkpoints {
     pub fn of(dir: LogDir) -> Checkpoints {
         Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
+            known_points: dir.known_points().cloned().unwrap_or_default(),
             log_starts: dir.loaded(Checkpoint::LogStart).clone(),
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
             cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
             found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
             marks: PartitionOffsets::new(),
+            is_behind: false,
             dir,
         }
     }
@@ -46,12 +55,46 @@ impl Checkpoints {
         &self.dir
     }
 
-    /// Removes, durably, the entries of partitions for which `keep` is false.
+    /// Takes recovery points by id from those by name, where the directory had none by id.
+    pub(crate) fn know(
+        &mut self,
+        partitions: impl Iterator<Item = (PartitionName, TopicPartition)>,
+    ) {
+        if self.dir.known_points().is_some() {
+            return;
+        }
+        let metadata = (MetadataLog::partition(), MetadataLog::id());
+        for (name, id) in partitions.chain([metadata]) {
+            if let Some(at) = self.recovery_points.get(&name) {
+                self.known_points.insert(id, *at);
+            }
+        }
+    }
+
+    /// Removes what [`Checkpoints::retain`] could not: to be called before a partition is made, which must not
+    /// inherit from another of its name.
+    ///
+    /// # Errors
+    /// See [`LogError`].
+    pub(crate) async fn catch_up(&mut self) -> Result<(), LogError> {
+        if self.is_behind {
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// Removes, durably, the entries of partitions for which `keep` and `keep_id` are false.
     ///
     /// # Errors
     /// See [`LogError`]; entries in memory are gone all the same.
-    pub async fn retain(&mut self, keep: impl Fn(&PartitionName) -> bool) -> Result<(), LogError> {
-        let mut changed = false;
+    pub async fn retain(
+        &mut self,
+        keep: impl Fn(&PartitionName) -> bool,
+        keep_id: impl Fn(TopicPartition) -> bool,
+    ) -> Result<(), LogError> {
+        let before = self.known_points.len();
+        self.known_points.retain(|id, _| keep_id(*id));
+        let mut changed = self.known_points.len() < before;
         for map in [
             &mut self.recovery_points,
             &mut self.log_starts,
@@ -63,6 +106,7 @@ impl Checkpoints {
             changed |= map.len() < before;
         }
         if changed {
+            self.is_behind = true;
             self.write().await?;
         }
         let before = self.marks.len();
@@ -155,9 +199,10 @@ impl Checkpoints {
     /// See [`LogError`]; the next start may then check more.
     pub async fn record_progress(
         &mut self,
-        progress: Vec<(PartitionName, LogProgress)>,
+        progress: Vec<(PartitionName, (TopicPartition, LogProgress))>,
     ) -> Result<(), LogError> {
-        for (name, now) in progress {
+        for (name, (id, now)) in progress {
+            self.known_points.insert(id, now.recovery_point);
             self.recovery_points
                 .insert(name.clone(), now.recovery_point);
             self.high_watermarks.insert(name, now.high_watermark);
@@ -168,7 +213,7 @@ impl Checkpoints {
         ] {
             self.dir.write_checkpoint(checkpoint, offsets).await?;
         }
-        Ok(())
+        self.dir.write_known_points(&self.known_points).await
     }
 
     /// Makes durable how far these logs are compacted. An entry may fall back: where its log lost what
@@ -186,21 +231,28 @@ impl Checkpoints {
             .await
     }
 
-    /// Writes the checkpoints, then the clean marker if every log deserves it.
+    /// Writes the checkpoints, then the clean marker if every log that was open deserves it. Those that this
+    /// life did not open are told apart, so that one of them does not have all others checked.
     ///
     /// # Errors
     /// See [`LogError`]; the next start then recovers.
     pub async fn close(
         mut self,
-        metadata: (PartitionName, Offset),
+        metadata_end: Offset,
         stopped: Vec<StoppedPartition>,
     ) -> Result<CleanMark, LogError> {
-        let mut closed = BTreeSet::from([metadata.0.clone()]);
+        let metadata = MetadataLog::partition();
+        let mut closed = BTreeSet::from([metadata.clone()]);
+        let mut open: BTreeSet<PartitionName> = stopped.iter().map(|s| s.name.clone()).collect();
+        open.insert(metadata.clone());
         // Nothing was written to them since the last clean stop.
         closed.extend(self.found_damaged.keys().cloned());
-        self.recovery_points.insert(metadata.0, metadata.1);
+        self.recovery_points.insert(metadata, metadata_end);
+        self.known_points.insert(MetadataLog::id(), metadata_end);
         for partition in stopped {
             let name = partition.name;
+            self.known_points
+                .insert(partition.id, partition.recovery_point);
             self.recovery_points
                 .insert(name.clone(), partition.recovery_point);
             self.log_starts.insert(name.clone(), partition.log_start);
@@ -211,10 +263,39 @@ impl Checkpoints {
             }
         }
         self.write().await?;
+        closed.extend(self.record_unopened(&open).await?);
         self.dir.mark_clean(BROKER_EPOCH_NONE, &closed).await
     }
 
-    async fn write(&self) -> Result<(), LogError> {
+    /// Writes down which partitions were not open, and names them.
+    async fn record_unopened(
+        &self,
+        open: &BTreeSet<PartitionName>,
+    ) -> Result<Vec<PartitionName>, LogError> {
+        let mut unopened = self.dir.partition_names().await?;
+        unopened.retain(|name| !open.contains(name) && !self.found_damaged.contains_key(name));
+        if unopened.is_empty() {
+            self.dir.remove_checkpoint(Checkpoint::Unopened).await?;
+            return Ok(unopened);
+        }
+        let shown: Vec<String> = unopened.iter().take(10).map(ToString::to_string).collect();
+        tracing::warn!(
+            partitions = unopened.len(),
+            first = shown.join(", "),
+            "not open at the stop: the next start checks these as after a crash"
+        );
+        let point = |name: &PartitionName| {
+            let at = self.recovery_points.get(name).copied();
+            (name.clone(), at.unwrap_or_default())
+        };
+        let entries = unopened.iter().map(point).collect();
+        self.dir
+            .write_checkpoint(Checkpoint::Unopened, &entries)
+            .await?;
+        Ok(unopened)
+    }
+
+    async fn write(&mut self) -> Result<(), LogError> {
         for (checkpoint, offsets) in [
             (Checkpoint::RecoveryPoint, &self.recovery_points),
             (Checkpoint::LogStart, &self.log_starts),
@@ -223,6 +304,8 @@ impl Checkpoints {
         ] {
             self.dir.write_checkpoint(checkpoint, offsets).await?;
         }
+        self.dir.write_known_points(&self.known_points).await?;
+        self.is_behind = false;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The controller of a one-node cluster: one request at a time, each durable before it shows.
 
 mod admin;
+mod reading;
 mod topics;
 
 use std::collections::BTreeSet;
@@ -10,12 +11,11 @@ use std::sync::Arc;
 use thalweg_config::BrokerConfig;
 use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
 use thalweg_metadata::{
-    ApplyError, Broker, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
-    Resource,
+    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::{mailbox, oneshot, process, time};
-use thalweg_storage::{LogDir, LogError, MetaProperties, PartitionName, Recovery};
+use thalweg_storage::{LogDir, LogError, MetaProperties, Opening, PartitionName, Recovery};
 use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
 use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
 
@@ -25,6 +25,7 @@ use crate::loggers::Loggers;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 use crate::requests::{ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
 use crate::view::{ClusterView, Endpoint};
+pub use reading::ReadMetadata;
 
 /// Security protocol PLAINTEXT, as registrations number them.
 const PLAINTEXT: i16 = 0;
@@ -42,10 +43,8 @@ pub enum Start {
 
 /// Everything the controller needs to begin.
 pub struct ControllerSetup {
-    /// The opened metadata log.
-    pub log: MetadataLog,
-    /// Every record in it, oldest first.
-    pub records: Vec<Record>,
+    /// The metadata as it was read.
+    pub metadata: ReadMetadata,
     /// The log directory and its checkpoints.
     pub checkpoints: Checkpoints,
     /// How this start came about.
@@ -100,6 +99,9 @@ enum CommitError {
     Log(#[from] MetadataLogError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// Entries of deleted partitions are still in the checkpoints, and new ones of their names would have them.
+    #[error("the checkpoints still have deleted partitions: {0}")]
+    Checkpoints(#[from] LogError),
 }
 
 /// Owns the metadata log and the current view.
@@ -135,8 +137,7 @@ impl Controller {
     /// See [`StartError`].
     pub async fn start(setup: ControllerSetup) -> Result<Controller, StartError> {
         let ControllerSetup {
-            mut log,
-            records,
+            metadata,
             start,
             config,
             ..
@@ -147,8 +148,12 @@ impl Controller {
         let now = TimestampMs(time::unix_ms());
         let local = config.node_id();
 
-        let (mut image, _) = Image::default().apply(&records)?;
-        check_directory(checkpoints.dir(), image.broker(local))?;
+        let ReadMetadata {
+            mut log,
+            records,
+            mut image,
+        } = metadata;
+        checkpoints.dir().begin().await?;
         log.begin_epoch(local, now).await?;
         let mut first = Vec::new();
         if records.is_empty() {
@@ -166,11 +171,7 @@ impl Controller {
 
         let former = former_topics(&records, &image);
         set_strays_aside(checkpoints.dir(), &image, &former).await?;
-        let metadata = MetadataLog::partition();
-        let retained = checkpoints
-            .retain(|name| *name == metadata || is_known(&image, name))
-            .await;
-        despite_lack_of_room(retained)?;
+        keep_known(&mut checkpoints, &image).await?;
         let at_start = config;
         let config = with_dynamic(&at_start, &image);
         let shard_count = u16::try_from(setup.shards.len()).unwrap_or(u16::MAX);
@@ -218,7 +219,10 @@ impl Controller {
                     id,
                     topic: topic.name.to_string(),
                     leader_epoch: partition.leader_epoch,
-                    opening: self.checkpoints.dir().opening(&name),
+                    opening: Opening {
+                        epoch_max: Some(partition.leader_epoch),
+                        ..self.checkpoints.dir().opening(&name, topic.id)
+                    },
                 });
             }
         }
@@ -321,6 +325,9 @@ impl Controller {
         }
         // Applied before the append, so that records which contradict the image are never written.
         let (image, delta) = self.view.image.apply(&records)?;
+        if !delta.partitions_changed.is_empty() {
+            self.checkpoints.catch_up().await?;
+        }
         self.log
             .append(&records, TimestampMs(time::unix_ms()))
             .await?;
@@ -387,7 +394,10 @@ impl Controller {
         }
         if let Err(error) = self
             .checkpoints
-            .retain(|name| !deleted.contains(name))
+            .retain(
+                |name| !deleted.contains(name),
+                |id| !delta.topics_removed.contains_key(&id.topic),
+            )
             .await
         {
             tracing::error!(%error, "checkpoints of deleted partitions not removed");
@@ -431,21 +441,6 @@ fn registration(
     }
 }
 
-/// ST-28: the metadata was written in this directory, unless its id or the metadata came from elsewhere.
-fn check_directory(dir: &LogDir, registered: Option<&Broker>) -> Result<(), StartError> {
-    let found = dir.meta().directory_id;
-    let known = registered.map(|broker| &broker.log_dirs[..]);
-    match known.unwrap_or_default() {
-        [] => Ok(()),
-        known if found.is_some_and(|id| known.contains(&id)) => Ok(()),
-        [wanted, ..] => Err(StartError::OtherDirectory {
-            file: dir.meta_file(),
-            found,
-            wanted: *wanted,
-        }),
-    }
-}
-
 fn is_of_brokers(resource: &Resource) -> bool {
     match resource {
         Resource::Broker(_) => true,
@@ -483,6 +478,33 @@ fn with_dynamic(at_start: &BrokerConfig, image: &Image) -> Arc<BrokerConfig> {
         tracing::warn!("{warning}");
     }
     Arc::new(config)
+}
+
+/// Forgets what the checkpoints say of partitions that the metadata does not know.
+async fn keep_known(checkpoints: &mut Checkpoints, image: &Image) -> Result<(), LogError> {
+    let metadata = MetadataLog::partition();
+    let retained = checkpoints
+        .retain(
+            |name| *name == metadata || is_known(image, name),
+            |id| id == MetadataLog::id() || image.partition(id).is_some(),
+        )
+        .await;
+    despite_lack_of_room(retained)?;
+    checkpoints.know(ids_of(image));
+    Ok(())
+}
+
+/// All partitions, by name and by id.
+fn ids_of(image: &Image) -> impl Iterator<Item = (PartitionName, TopicPartition)> {
+    image.topics().flat_map(|topic| {
+        topic.partitions.keys().map(|index| {
+            let id = TopicPartition {
+                topic: topic.id,
+                partition: *index,
+            };
+            (PartitionName::new(topic.name.to_string(), index.0), id)
+        })
+    })
 }
 
 fn is_known(image: &Image, name: &PartitionName) -> bool {

@@ -4,7 +4,7 @@
 //! HTTP endpoints and the broker's readiness. It decides nothing about metadata itself (that is
 //! `thalweg_metadata`), and it never sees a client's socket or a record batch.
 //!
-//! Order of calls: [`MetadataLog::open`] replays the log, [`Controller::start`] writes what a start
+//! Order of calls: [`ReadMetadata::read`] replays the log, [`Controller::start`] writes what a start
 //! must record (this broker's registration, raised leader epochs after a crash), the shards are
 //! given their first view, and from then on [`Controller::run`] takes one [`ControlRequest`] at a
 //! time: decide, append, fdatasync, apply, hand every shard its share, answer.
@@ -28,7 +28,9 @@ mod requests;
 mod view;
 
 pub use checkpoints::Checkpoints;
-pub use controller::{Controller, ControllerSetup, Ended, Start, StartError, empty_view};
+pub use controller::{
+    Controller, ControllerSetup, Ended, ReadMetadata, Start, StartError, empty_view,
+};
 pub use disks::{DiskWatch, Headroom};
 pub use facts::Facts;
 pub use history::{HistoryAnswer, MemberNames, RebalanceLine};

@@ -18,11 +18,11 @@ use thalweg_protocol::records::{
 use thalweg_protocol::wire::{EncodeError, Encoder};
 use thalweg_reactor::fs;
 use thalweg_storage::{
-    AppendBatch, Checkpoint, Log, LogDir, LogError, LogOptions, Opening, PartitionName, ReadError,
-    Unwritten,
+    AppendBatch, Checkpoint, Log, LogDir, LogError, LogOptions, Missing, Opening, PartitionName,
+    ReadError, Unwritten,
 };
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
-use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, TimestampMs, Uuid};
+use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid};
 
 /// Name of the metadata topic.
 pub(crate) const METADATA_TOPIC: &str = "__cluster_metadata";
@@ -169,11 +169,37 @@ async fn check_cluster(dir: &LogDir, metadata_dir: &Path) -> Result<(), Metadata
     }
 }
 
+/// A log that ends below its recovery point, in the words of this one.
+fn ends_early(error: LogError, dir: &Path) -> MetadataLogError {
+    match error {
+        LogError::RecordsMissing {
+            what: Missing::End,
+            from,
+            up_to,
+            ..
+        } => MetadataLogError::Shortened {
+            path: dir.to_owned(),
+            end: from,
+            known_end: up_to,
+        },
+        other => MetadataLogError::Log(other),
+    }
+}
+
 impl MetadataLog {
     /// Topic and index: names its directory.
     #[must_use]
     pub fn partition() -> PartitionName {
         PartitionName::new(METADATA_TOPIC, 0)
+    }
+
+    /// The same by the topic's id.
+    #[must_use]
+    pub fn id() -> TopicPartition {
+        TopicPartition {
+            topic: METADATA_TOPIC_ID,
+            partition: MetadataLog::partition().partition,
+        }
     }
 
     /// Opens the log in `dir`, or creates it where there are no partitions yet, and returns every
@@ -199,7 +225,7 @@ impl MetadataLog {
             unwritten: Unwritten::LastBatch,
             // Told below, in the words of this log.
             known_end: None,
-            ..dir.opening(&name)
+            ..dir.opening(&name, METADATA_TOPIC_ID)
         };
         let path = dir.path().join(name.to_string());
         let exists = fs::exists(&path)
@@ -214,7 +240,8 @@ impl MetadataLog {
             return Err(MetadataLogError::Missing { path });
         }
         let log = if exists {
-            Log::open(dir.path(), name, options, opening, sink).await?.0
+            let opened = Log::open(dir.path(), name, options, opening, sink).await;
+            opened.map_err(|error| ends_early(error, &path))?.0
         } else {
             Log::create(dir.path(), name, METADATA_TOPIC_ID, options, sink).await?
         };

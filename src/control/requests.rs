@@ -196,6 +196,8 @@ pub struct ApplyFailure {
 pub struct StoppedPartition {
     /// Topic and index.
     pub name: PartitionName,
+    /// The same by the topic's id.
+    pub id: TopicPartition,
     /// Everything below is on the disk.
     pub recovery_point: Offset,
     /// High watermark.

@@ -173,7 +173,8 @@ impl Partition {
             log_end: log.written_end(),
             durable_end: log.durable_end(),
             ack_point,
-            high_watermark: log.written_end(),
+            // Without the word of a checkpoint nothing is known to be committed (R5).
+            high_watermark: wanted.opening.high_watermark.unwrap_or_default(),
             epochs,
             producers,
         });
@@ -572,6 +573,7 @@ impl Partition {
         }
         StoppedPartition {
             name: self.log.name().clone(),
+            id: self.id,
             recovery_point: self.log.recovery_point(),
             high_watermark: self.replica.borrow().high_watermark(),
             log_start: self.log.start_offset(),

@@ -117,6 +117,7 @@ impl Life<'_> {
         if self.before == Ended::Cleanly && !dir.was_clean() {
             return Err(End::Broken("the clean marker is gone".to_owned()));
         }
+        self.ok(dir.begin().await)?;
         let found = self.ok(dir.partitions().await)?;
         let found: BTreeSet<_> = found.into_iter().map(|found| found.name).collect();
         let mut checkpoints = Checkpoints {
@@ -229,7 +230,7 @@ impl Life<'_> {
             let log = self.ok(made)?;
             return self.lead(partition, log, way, EpochCache::default()).await;
         }
-        let opening: Opening = checkpoints.dir.opening(&name);
+        let opening: Opening = checkpoints.dir.opening(&name, partition.topic_id);
         let opened = Log::open(&self.root, name, options, opening, sink).await;
         let (log, report) = self.ok(opened)?;
         if log.topic_id().is_none() {

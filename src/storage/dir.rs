@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, DirLock};
-use thalweg_types::{BrokerId, ClusterId, TopicId, Uuid};
+use thalweg_types::{BrokerId, ClusterId, Offset, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
 use crate::error::LogError;
@@ -16,6 +16,7 @@ use crate::meta_properties::MetaProperties;
 use crate::name::{DirKind, PartitionName, dir_kind};
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::partition_files;
+use crate::recovery_points::{self, RecoveryPoints};
 use crate::written::Marks;
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
@@ -132,7 +133,7 @@ async fn write_clean_marker(path: &Path, broker_epoch: i64) -> io::Result<()> {
 pub enum DirectoryState {
     /// It was formatted just now.
     New,
-    /// Its clean marker was there (and is gone now, ST-6).
+    /// Its clean marker was there ([`LogDir::begin`] takes it away, ST-6).
     Clean {
         /// The broker epoch in the marker (ST-7).
         broker_epoch: Option<i64>,
@@ -153,6 +154,9 @@ pub enum Checkpoint {
     /// Partitions that were found damaged after a clean stop, with their recovery points: nothing has
     /// been written to them since, so that what the clean stop said of them holds over further starts.
     FoundDamaged,
+    /// Partitions that the last life did not open, with their recovery points, and therefore not close: they
+    /// are as they were after the crash before it, whatever the clean marker says of the others.
+    Unopened,
     /// Partitions of which an operator has accepted that records are missing in between.
     AcceptedGaps,
     /// Everything below was compacted, by us or by Kafka: so gaps are no damage.
@@ -168,6 +172,7 @@ impl Checkpoint {
             Checkpoint::LogStart => "log-start-offset-checkpoint",
             Checkpoint::HighWatermark => "replication-offset-checkpoint",
             Checkpoint::FoundDamaged => "thalweg-found-damaged-checkpoint",
+            Checkpoint::Unopened => "thalweg-unopened-checkpoint",
             Checkpoint::AcceptedGaps => "thalweg-accepted-gaps-checkpoint",
             Checkpoint::Cleaner => "cleaner-offset-checkpoint",
         }
@@ -309,7 +314,9 @@ pub struct LogDir {
     recovery_points: PartitionOffsets,
     log_starts: PartitionOffsets,
     high_watermarks: PartitionOffsets,
+    known_points: Option<RecoveryPoints>,
     found_damaged: PartitionOffsets,
+    unopened: PartitionOffsets,
     accepted_gaps: PartitionOffsets,
     cleaner: PartitionOffsets,
     marks: Marks,
@@ -317,8 +324,9 @@ pub struct LogDir {
 }
 
 impl LogDir {
-    /// Locks the directory, checks or gives its identity, takes the clean marker away durably, and
-    /// reads the checkpoints. A checkpoint that is missing or can not be read counts as empty (R5).
+    /// Locks the directory, checks or gives its identity, and reads how it was left and its checkpoints. A
+    /// checkpoint that is missing or can not be read counts as empty (R5). Before anything is written
+    /// there comes [`LogDir::begin`].
     ///
     /// # Errors
     /// [`LogDirError`]. Nothing is changed in a directory that is refused.
@@ -339,10 +347,10 @@ impl LogDir {
             }
             FormatPolicy::WhenEmpty { .. } | FormatPolicy::Never => {
                 let meta = load_meta(path, &policy).await?;
-                (meta, take_clean_marker(path).await.map_err(io)?)
+                (meta, read_clean_marker(path).await.map_err(io)?)
             }
         };
-        let marks = Marks::take(path).await.map_err(io)?;
+        let marks = Marks::read(path).await.map_err(io)?;
         LogDir::load(path, lock, (meta, state), marks)
             .await
             .map_err(io)
@@ -384,7 +392,9 @@ impl LogDir {
             recovery_points: load_checkpoint(path, Checkpoint::RecoveryPoint).await?,
             log_starts: load_checkpoint(path, Checkpoint::LogStart).await?,
             high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark).await?,
+            known_points: recovery_points::load(path).await?,
             found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged).await?,
+            unopened: load_checkpoint(path, Checkpoint::Unopened).await?,
             accepted_gaps: load_checkpoint(path, Checkpoint::AcceptedGaps).await?,
             cleaner: load_checkpoint(path, Checkpoint::Cleaner).await?,
             marks,
@@ -392,15 +402,19 @@ impl LogDir {
         })
     }
 
-    /// Makes the next start one after an unclean stop, which trusts nothing but the checkpoints.
-    pub(crate) async fn forget_clean_stop(&self) -> Result<(), LogError> {
+    /// Takes the clean marker and the marks away, durably: from here on a crash is an unclean stop (R4, ST-6).
+    /// To be called when everything that may refuse a start was looked at, and before anything is written
+    /// to a log: a start that is refused before leaves the directory as it was.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn begin(&self) -> Result<(), LogError> {
         take_clean_marker(&self.path)
             .await
             .map_err(LogError::io("take the clean marker of", &self.path))?;
-        Marks::take(&self.path)
+        Marks::take_away(&self.path)
             .await
-            .map_err(LogError::io("take the marks of", &self.path))?;
-        Ok(())
+            .map_err(LogError::io("take the marks of", &self.path))
     }
 
     /// The directory.
@@ -457,21 +471,35 @@ impl LogDir {
             Checkpoint::LogStart => &self.log_starts,
             Checkpoint::HighWatermark => &self.high_watermarks,
             Checkpoint::FoundDamaged => &self.found_damaged,
+            Checkpoint::Unopened => &self.unopened,
             Checkpoint::AcceptedGaps => &self.accepted_gaps,
             Checkpoint::Cleaner => &self.cleaner,
         }
     }
 
-    /// What is known of a partition before its log is opened.
+    /// The recovery points that name topics by their ids; `None` when there are none: Kafka had the
+    /// directory, or a Thalweg that did not write them.
     #[must_use]
-    pub fn opening(&self, name: &PartitionName) -> Opening {
+    pub fn known_points(&self) -> Option<&RecoveryPoints> {
+        self.known_points.as_ref()
+    }
+
+    /// What is known of a partition of the topic with this id before its log is opened.
+    #[must_use]
+    pub fn opening(&self, name: &PartitionName, topic: TopicId) -> Opening {
         let damaged = self.found_damaged.get(name).copied();
-        let known_end = damaged.or(self.recovery_points.get(name).copied());
-        let recovery = match self.was_clean() || damaged.is_some() {
-            true => Recovery::AfterCleanStop,
-            false => Recovery::AfterCrash {
-                recovery_point: known_end.unwrap_or_default(),
-            },
+        let is_closed = self.was_clean() && !self.unopened.contains_key(name);
+        let recovery_point = self.recovery_point(name, topic);
+        let (recovery, known_end) = match is_closed || damaged.is_some() {
+            true => {
+                let end = damaged.or(self.recovery_points.get(name).copied());
+                (Recovery::AfterCleanStop, end)
+            }
+            false => {
+                let recovery_point = recovery_point.unwrap_or_default();
+                let recovery = Recovery::AfterCrash { recovery_point };
+                (recovery, Some(recovery_point))
+            }
         };
         Opening {
             recovery,
@@ -484,7 +512,22 @@ impl LogDir {
             },
             unwritten: Unwritten::AnyBatch,
             cleaned_to: self.cleaner.get(name).copied(),
+            high_watermark: self.high_watermarks.get(name).copied(),
+            epoch_max: None,
         }
+    }
+
+    /// As far as Kafka's checkpoint and ours have it: see [`crate::recovery_points`].
+    fn recovery_point(&self, name: &PartitionName, topic: TopicId) -> Option<Offset> {
+        let by_name = self.recovery_points.get(name).copied();
+        let Some(known) = &self.known_points else {
+            return by_name;
+        };
+        let id = TopicPartition {
+            topic,
+            partition: name.partition,
+        };
+        by_name.min(known.get(&id).copied())
     }
 
     /// The partition directories, by name. Directories of deleted partitions, whose removal a stop
@@ -517,6 +560,21 @@ impl LogDir {
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(found)
+    }
+
+    /// The names of the partition directories, sorted.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn partition_names(&self) -> Result<Vec<PartitionName>, LogError> {
+        let entries = fs::list_dir(&self.path)
+            .await
+            .map_err(LogError::io("list", &self.path))?;
+        let dirs = entries.iter().filter(|entry| entry.meta.is_dir);
+        let names = dirs.filter_map(|entry| entry.name.to_str()?.parse().ok());
+        let mut names: Vec<PartitionName> = names.collect();
+        names.sort();
+        Ok(names)
     }
 
     /// Renames the directory of a partition that no topic knows, so that it is not served and not
@@ -559,6 +617,14 @@ impl LogDir {
         self.judged(written.map_err(LogError::io("write", &path)))
     }
 
+    /// Replaces the recovery points that name topics by their ids, durably. `points` is all of them.
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the old ones then stay.
+    pub async fn write_known_points(&self, points: &RecoveryPoints) -> Result<(), LogError> {
+        self.judged(recovery_points::store(&self.path, points).await)
+    }
+
     /// Writes down up to where logs are marked ([`crate::Log::set_mark`]), not durably. `marks` is all of
     /// them.
     ///
@@ -578,17 +644,9 @@ impl LogDir {
         broker_epoch: i64,
         closed: &BTreeSet<PartitionName>,
     ) -> Result<CleanMark, LogError> {
-        let entries = fs::list_dir(&self.path)
-            .await
-            .map_err(LogError::io("list", &self.path))?;
-        let mut open: Vec<PartitionName> = entries
-            .iter()
-            .filter(|entry| entry.meta.is_dir)
-            .filter_map(|entry| entry.name.to_str()?.parse().ok())
-            .filter(|name| !closed.contains(name))
-            .collect();
+        let mut open = self.partition_names().await?;
+        open.retain(|name| !closed.contains(name));
         if !open.is_empty() {
-            open.sort();
             return Ok(CleanMark::Withheld(open));
         }
         let written = write_clean_marker(&self.path, broker_epoch).await;
@@ -668,21 +726,23 @@ async fn load_meta(path: &Path, policy: &OpenPolicy) -> Result<MetaProperties, L
     Ok(meta)
 }
 
-/// Removes the clean marker durably, before anything is loaded or written (R4, ST-6): a crash from
-/// here on is an unclean stop.
-async fn take_clean_marker(path: &Path) -> io::Result<DirectoryState> {
-    let marker = path.join(CLEAN_MARKER);
-    let bytes = match fs::read_file(&marker, ROOT_FILE_BYTES_MAX).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(DirectoryState::Unclean);
+async fn read_clean_marker(path: &Path) -> io::Result<DirectoryState> {
+    match fs::read_file(&path.join(CLEAN_MARKER), ROOT_FILE_BYTES_MAX).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DirectoryState::Unclean),
+        other => Ok(DirectoryState::Clean {
+            broker_epoch: broker_epoch_in(&other?),
+        }),
+    }
+}
+
+async fn take_clean_marker(path: &Path) -> io::Result<()> {
+    match fs::unlink(&path.join(CLEAN_MARKER)).await {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => {
+            other?;
+            fs::sync_dir(path).await
         }
-        other => other?,
-    };
-    fs::unlink(&marker).await?;
-    fs::sync_dir(path).await?;
-    Ok(DirectoryState::Clean {
-        broker_epoch: broker_epoch_in(&bytes),
-    })
+    }
 }
 
 /// The number after `"brokerEpoch":` in `{"version":0,"brokerEpoch":N}`.

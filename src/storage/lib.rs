@@ -7,7 +7,7 @@
 //! (`thalweg_replica`) gives them.
 //!
 //! # Order of calls
-//! [`LogDir::open`] (lock, identity, clean marker) -> [`LogDir::partitions`] -> [`Log::open`] for each
+//! [`LogDir::open`] (lock, identity) -> [`LogDir::begin`] (clean marker) -> [`LogDir::partitions`] -> [`Log::open`] for each
 //! with [`LogDir::opening`] -> appends and reads -> [`Log::close`] for each ->
 //! [`LogDir::write_checkpoint`] -> [`LogDir::mark_clean`].
 //!
@@ -52,6 +52,7 @@ mod partition_files;
 mod queued;
 mod read;
 mod recovery;
+mod recovery_points;
 mod removal;
 pub mod repair;
 mod reserve;
@@ -90,6 +91,7 @@ pub use options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 pub use queued::QueuedBytes;
 pub use read::ReadPlan;
 pub use recovery::{RecoveryReport, TailCut, missing_directory};
+pub use recovery_points::RecoveryPoints;
 pub use removal::{Due, Removed, StartKept};
 pub use retention::{Reasons, RetentionLimits};
 pub use scan::BadBatch;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use thalweg_metrics::CoreMetrics;
-use thalweg_types::Offset;
+use thalweg_types::{LeaderEpoch, Offset};
 
 use crate::cache::SegmentCache;
 use crate::health::DirHealth;
@@ -110,7 +110,7 @@ pub struct Opening {
     pub log_start: Option<Offset>,
     /// Its mark, when that holds: everything below was written, and is in the page cache or on the disk.
     pub written: Option<Offset>,
-    /// Its entry in the recovery point checkpoint: after a clean stop the log is not shorter.
+    /// Its recovery point, where it has one: the log is not shorter.
     pub known_end: Option<Offset>,
     /// Whether offsets may be missing between its batches.
     pub gaps: Gaps,
@@ -118,6 +118,10 @@ pub struct Opening {
     pub unwritten: Unwritten,
     /// Its entry in the cleaner's checkpoint: what compaction has done already (RP-105).
     pub cleaned_to: Option<Offset>,
+    /// Its entry in the checkpoint of high watermarks.
+    pub high_watermark: Option<Offset>,
+    /// No leader epoch above was ever given: what says otherwise is damaged.
+    pub epoch_max: Option<LeaderEpoch>,
 }
 
 /// Whether offsets may be missing between the batches of a log.
@@ -152,6 +156,8 @@ impl From<Recovery> for Opening {
             gaps: Gaps::MayBe,
             unwritten: Unwritten::AnyBatch,
             cleaned_to: None,
+            high_watermark: None,
+            epoch_max: None,
         }
     }
 }

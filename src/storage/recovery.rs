@@ -6,6 +6,7 @@
 //! recovery point is a torn tail and is cut, with all later segments, so that no log has a hole; what
 //! is not valid below it is damage, and then nothing is changed (R7).
 
+mod epochs;
 mod joints;
 mod marked;
 mod zeros;
@@ -25,7 +26,7 @@ use thalweg_types::{LeaderEpoch, Offset, TopicId};
 use crate::aborted::{self, Aborted};
 use crate::compaction::recover::finish_swaps;
 use crate::error::{LogError, is_lack_of_room};
-use crate::indexes::Indexes;
+use crate::indexes::{BatchMark, Indexes};
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
 use crate::name::{index_path, snapshot_path, time_index_path};
@@ -68,8 +69,6 @@ pub struct RecoveryReport {
     pub transactions_from: Option<Offset>,
     /// Offsets of the snapshots that belong to the log, newest first.
     pub snapshots: Vec<Offset>,
-    /// The recovery point lay above the end of the log: it was not believed (ST-12).
-    pub recovery_point_ahead: bool,
     /// The log start checkpoint lay above the end of the log: the log was emptied (ST-13).
     pub log_start_ahead: bool,
     /// The leader epochs were rebuilt from the batches (ST-11).
@@ -110,11 +109,13 @@ pub(crate) async fn recover(
             work.open_clean().await?;
             work.check_range(&opening)?;
         }
-        Recovery::AfterCrash { recovery_point } if !work.segments.is_empty() => {
-            work.scan_from(recovery_point, opening.written, opening.unwritten)
-                .await?;
+        Recovery::AfterCrash { recovery_point } => {
+            if !work.segments.is_empty() {
+                work.scan_from(recovery_point, opening.written, opening.unwritten)
+                    .await?;
+            }
+            work.check_reaches(recovery_point)?;
         }
-        Recovery::AfterCrash { .. } => {}
     }
     work.check_aborted().await?;
     work.remove_leftovers(&listing).await?;
@@ -280,9 +281,6 @@ impl Work {
                 self.close_scanned(&segment).await?;
             }
             index += 1;
-        }
-        if self.end < recovery_point {
-            self.distrust_recovery_point(first, recovery_point).await?;
         }
         Ok(())
     }
@@ -496,39 +494,6 @@ impl Work {
         }
     }
 
-    /// A recovery point above a log that is valid to its end is of no use (ST-12): everything that was
-    /// not scanned yet is scanned, and must be valid.
-    async fn distrust_recovery_point(
-        &mut self,
-        first: usize,
-        recovery_point: Offset,
-    ) -> Result<(), LogError> {
-        tracing::warn!(
-            dir = %self.dir.display(), %recovery_point, end = %self.end,
-            "the recovery point is above the end of the log; checking all of it"
-        );
-        self.report.recovery_point_ahead = true;
-        let end = std::mem::replace(&mut self.end, Offset::ZERO);
-        let mut epoch = LeaderEpoch::NONE;
-        for index in 0..first {
-            let segment = Rc::clone(&self.segments[index]);
-            let scanned = self.scan_whole(&segment, epoch).await?;
-            epoch = scanned.epoch;
-            self.end = scanned.end;
-            if let Some((position, reason)) = scanned.bad {
-                return Err(damaged(
-                    segment.path(),
-                    position,
-                    self.end,
-                    recovery_point,
-                    reason,
-                ));
-            }
-        }
-        self.end = end;
-        Ok(())
-    }
-
     async fn remove_leftovers(&mut self, listing: &Listing) -> Result<(), LogError> {
         for name in &listing.leftovers {
             let path = self.dir.join(name);
@@ -606,8 +571,9 @@ impl Work {
             .first()
             .map_or(Offset::ZERO, |segment| segment.base);
         let start = opening.log_start.unwrap_or(first).max(first);
-        self.report.epochs = self.epochs(stored_epochs, start).await?;
-        self.load_first_timestamp().await?;
+        let first_batch = self.load_first_batch().await?;
+        let stored = self.believable(stored_epochs, opening.epoch_max, start, first_batch);
+        self.report.epochs = self.epochs(stored, start).await?;
         self.report.segments = self.segments.len();
         let mut state = State::new(options, topic_id, self.segments, start, self.end);
         state.cleaned_to = opening.cleaned_to;
@@ -640,12 +606,12 @@ impl Work {
     }
 
     /// The active segment rolls by the timestamp of its first batch.
-    async fn load_first_timestamp(&self) -> Result<(), LogError> {
+    async fn load_first_batch(&self) -> Result<Option<BatchMark>, LogError> {
         let Some(active) = self.segments.last() else {
-            return Ok(());
+            return Ok(None);
         };
         let Some(warm) = active.warm_now() else {
-            return Ok(());
+            return Ok(None);
         };
         let size = active.size.get();
         let mut scan = BatchScan::new(warm.file, Check::Headers, active.base, 0, size);
@@ -653,76 +619,11 @@ impl Work {
             .next()
             .await
             .map_err(LogError::io("read", active.path()))?;
-        if let Step::Batch(mark, _) = first {
-            active.set_first_timestamp(Some(mark.max_timestamp));
-        }
-        Ok(())
-    }
-
-    fn note_epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
-        if epoch.0 >= 0
-            && self
-                .seen_epochs
-                .last()
-                .is_none_or(|last| epoch > last.epoch)
-        {
-            self.seen_epochs.push(EpochEntry { epoch, start });
-        }
-    }
-
-    /// The epochs of the file, with what the scan saw; all from batches where there is no file to
-    /// believe (ST-11).
-    async fn epochs(
-        &mut self,
-        stored: Option<Vec<EpochEntry>>,
-        start: Offset,
-    ) -> Result<EpochCache, LogError> {
-        let entries = match stored {
-            Some(entries) => entries,
-            None => {
-                self.report.epochs_rebuilt = true;
-                self.seen_epochs.clear();
-                for segment in self.segments.clone() {
-                    self.walk_epochs(&segment).await?;
-                }
-                std::mem::take(&mut self.seen_epochs)
-            }
+        let Step::Batch(mark, _) = first else {
+            return Ok(None);
         };
-        let mut cache = EpochCache::restore(&entries, start, self.end);
-        for seen in &self.seen_epochs {
-            if cache
-                .latest()
-                .is_none_or(|latest| seen.epoch > latest.epoch)
-            {
-                let _changed = cache.assign(seen.epoch, seen.start);
-            }
-        }
-        let end = self.end;
-        let same = entries.iter().filter(|entry| entry.start != end);
-        self.report.epochs_stored = entries.clone();
-        if self.report.epochs_rebuilt || !same.eq(cache.entries()) {
-            self.report.epochs_stored = cache.entries().to_vec();
-            match partition_files::store_epochs(&self.dir, &cache).await {
-                // The same is done again at the next start.
-                Err(LogError::Io { source, .. }) if is_lack_of_room(&source) => {
-                    tracing::warn!(dir = %self.dir.display(), %source, "no room for leader epochs");
-                }
-                result => result?,
-            }
-        }
-        Ok(cache)
-    }
-
-    async fn walk_epochs(&mut self, segment: &Segment) -> Result<(), LogError> {
-        let path = segment.path();
-        let file = self.open_log(&path).await?;
-        let size = segment.size.get();
-        let mut scan = BatchScan::new(file, Check::Headers, segment.base, 0, size);
-        // What is not valid here lies below the recovery point: reads of it will fail, not this.
-        while let Step::Batch(mark, _) = scan.next().await.map_err(LogError::io("read", &path))? {
-            self.note_epoch(mark.leader_epoch, mark.base_offset);
-        }
-        Ok(())
+        active.set_first_timestamp(Some(mark.max_timestamp));
+        Ok(Some(mark))
     }
 
     async fn open_log(&self, path: &Path) -> Result<File, LogError> {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use thalweg_reactor::fs;
-use thalweg_types::{Offset, TopicId};
+use thalweg_types::{Offset, TopicId, TopicPartition};
 
 use crate::dir::{Checkpoint, LogDir};
 use crate::error::{LogError, Missing};
@@ -71,6 +71,7 @@ pub struct Examination {
     pub name: PartitionName,
     /// In the order in which they are repaired; never empty.
     pub findings: Vec<Finding>,
+    topic_id: TopicId,
     /// How its log can be opened then.
     after: Opening,
 }
@@ -93,7 +94,7 @@ pub async fn examine(
     name: &PartitionName,
     expected: Expected,
 ) -> Result<Option<Examination>, LogError> {
-    let mut opening = dir.opening(name);
+    let mut opening = dir.opening(name, expected.topic_id);
     if expected.gaps == Gaps::MayBe {
         opening.gaps = Gaps::MayBe;
     }
@@ -130,17 +131,23 @@ pub async fn examine(
         think_done(&repair, &mut opening);
         findings.push(Finding { damage, repair });
         if is_new {
-            return Ok(examined(name, findings, opening));
+            return Ok(examined(name, expected.topic_id, findings, opening));
         }
     }
     batches::check(&path, &mut opening, &mut findings).await?;
-    Ok(examined(name, findings, opening))
+    Ok(examined(name, expected.topic_id, findings, opening))
 }
 
-fn examined(name: &PartitionName, findings: Vec<Finding>, after: Opening) -> Option<Examination> {
+fn examined(
+    name: &PartitionName,
+    topic_id: TopicId,
+    findings: Vec<Finding>,
+    after: Opening,
+) -> Option<Examination> {
     (!findings.is_empty()).then(|| Examination {
         name: name.clone(),
         findings,
+        topic_id,
         after,
     })
 }
@@ -230,17 +237,23 @@ impl Examination {
 /// # Errors
 /// [`LogError::Io`]; what was repaired before it is found as it is by the next examination.
 pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogError> {
-    dir.forget_clean_stop().await?;
+    dir.begin().await?;
     let loaded = |checkpoint| dir.loaded(checkpoint).clone();
     let mut recovery_points = loaded(Checkpoint::RecoveryPoint);
     let mut log_starts = loaded(Checkpoint::LogStart);
     let mut damaged = loaded(Checkpoint::FoundDamaged);
     let mut gaps = loaded(Checkpoint::AcceptedGaps);
+    let mut known_points = dir.known_points().cloned();
     for one in examined {
         one.repair().await?;
         let name = &one.name;
         if let Some(end) = one.after.known_end {
             recovery_points.insert(name.clone(), end);
+            let id = TopicPartition {
+                topic: one.topic_id,
+                partition: name.partition,
+            };
+            known_points.as_mut().map(|known| known.insert(id, end));
         }
         if let Some(start) = one.after.log_start {
             log_starts.insert(name.clone(), start);
@@ -249,6 +262,9 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
             gaps.insert(name.clone(), one.after.known_end.unwrap_or_default());
         }
         damaged.remove(name);
+    }
+    if let Some(known) = known_points {
+        dir.write_known_points(&known).await?;
     }
     for (checkpoint, offsets) in [
         (Checkpoint::RecoveryPoint, recovery_points),

@@ -7,7 +7,7 @@
 //! worthless, and is known to be by [`fs::cache_lifetime`].
 //!
 //! Order: indexes of the segment, snapshot, then the mark in the directory's file, many logs at a time.
-//! A start reads the file and takes it away before any log is opened; what has been opened by its mark
+//! A start reads the file, and takes it away before any log is written to; what has been opened by its mark
 //! gets it back with the first marks of that life.
 
 use std::io;
@@ -40,29 +40,36 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Reads the marks of the last life, if they hold, and takes the file away.
-    pub(crate) async fn take(dir: &Path) -> io::Result<Marks> {
+    /// Reads the marks of the last life, if they hold.
+    pub(crate) async fn read(dir: &Path) -> io::Result<Marks> {
         let path = dir.join(FILE);
         // Without it, or where it can not be told, the next start checks more.
         let lifetime = fs::cache_lifetime(dir).await.unwrap_or(None);
         let found = match fs::read_file(&path, FILE_BYTES_MAX).await {
             Ok(bytes) => parse(&bytes, lifetime.as_deref()).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Marks {
-                    path,
-                    lifetime,
-                    ..Marks::default()
-                });
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge
+                ) =>
+            {
+                PartitionOffsets::new()
             }
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => PartitionOffsets::new(),
             Err(error) => return Err(error),
         };
-        fs::unlink(&path).await?;
         Ok(Marks {
             path,
             lifetime,
             found,
         })
+    }
+
+    /// Takes the file of the last life away: what is written from here on is another thing.
+    pub(crate) async fn take_away(dir: &Path) -> io::Result<()> {
+        match fs::unlink(&dir.join(FILE)).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
     }
 
     /// Marks of the last life that hold in this one.

@@ -36,6 +36,7 @@ mod seeing;
 mod service;
 mod sessions;
 mod smoke;
+mod starting;
 mod tool;
 mod topics;
 mod traps;

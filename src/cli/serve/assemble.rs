@@ -11,15 +11,15 @@ use thalweg_config::BrokerConfig;
 use thalweg_control::http::HttpState;
 use thalweg_control::{
     Checkpoints, ControlHandle, Controller, ControllerSetup, DiskWatch, Ended, Endpoint, Facts,
-    Headroom, Loggers, MetadataLog, MetadataLogError, Readiness, ShardCommand, Start, StartError,
+    Headroom, Loggers, MetadataLogError, ReadMetadata, Readiness, ShardCommand, Start, StartError,
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
-use thalweg_reactor::net::Listeners;
 use thalweg_reactor::process::Signal;
 use thalweg_reactor::{mailbox, oneshot, task, time};
 use thalweg_storage::LogDir;
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 
+use super::endpoints::Taken;
 use super::layout::Layout;
 use super::shards::Shards;
 use super::signals::{self, Started};
@@ -57,7 +57,7 @@ pub(super) async fn run(
     let began = time::now();
     let started = Started::default();
     let signal = signals::watch(started.clone()).context("catching SIGTERM and SIGINT")?;
-    let (listeners, endpoints) = endpoints::bind(&config)?;
+    let (taken, endpoints) = endpoints::take(&config)?;
     let layout = Layout::choose(&args);
     let (commands, inboxes) = layout
         .pins
@@ -79,7 +79,7 @@ pub(super) async fn run(
     let opened = assembly.open(dir, start, inboxes).await?;
     assembly.facts.set_start(time::now() - began, start);
     started.mark();
-    assembly.serve(opened, listeners, began, signal).await
+    assembly.serve(opened, taken, began, signal).await
 }
 
 fn first_facts(config: &BrokerConfig) -> ProcessFacts {
@@ -113,7 +113,7 @@ impl Assembly {
         // Before anything is written: a full disk gives the reserve back.
         let disks = vec![Arc::clone(dir.health())];
         DiskWatch::begin(headroom, Arc::clone(&self.facts), disks).await;
-        let (log, records) = MetadataLog::open(&dir).await?;
+        let metadata = ReadMetadata::read(&dir, self.config.node_id()).await?;
         let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
         let control = ControlHandle::new(requests, Arc::clone(&self.loggers));
         let mut shards = Shards::start(
@@ -125,8 +125,7 @@ impl Assembly {
             inboxes,
         )?;
         let controller = Controller::start(ControllerSetup {
-            log,
-            records,
+            metadata,
             start,
             config: Arc::clone(&self.config),
             checkpoints: Checkpoints::of(dir),
@@ -156,7 +155,7 @@ impl Assembly {
     async fn serve(
         &self,
         opened: Opened,
-        listeners: Listeners,
+        taken: Taken,
         began: Instant,
         signal: oneshot::Receiver<Signal>,
     ) -> anyhow::Result<()> {
@@ -165,6 +164,28 @@ impl Assembly {
             control,
             controller,
         } = opened;
+        let accepted = self.accept(&shards, taken, began, signal).await;
+        self.readiness.mark_stopping();
+        service_manager::tell_stopping();
+        let stopped = shards.stop(&self.commands).await;
+        control.stop().await;
+        match controller.await {
+            Some(Ok(ended)) => directory::close(ended, stopped).await?,
+            Some(Err(error)) => return Err(anyhow!(error).context("closing the metadata log")),
+            None => fatal("the controller ended without a word"),
+        }
+        accepted
+    }
+
+    /// Accepts connections until a signal comes.
+    async fn accept(
+        &self,
+        shards: &Shards,
+        taken: Taken,
+        began: Instant,
+        signal: oneshot::Receiver<Signal>,
+    ) -> anyhow::Result<()> {
+        let listeners = taken.listen()?;
         let addresses = listeners.local_addrs()?;
         let accepting = shards.accept(listeners, Rc::clone(&self.accepted));
         self.readiness.mark_ready();
@@ -180,15 +201,7 @@ impl Assembly {
         }
         let signal = signal.await;
         tracing::info!(?signal, "stopping");
-        self.readiness.mark_stopping();
-        service_manager::tell_stopping();
         accepting.abort();
-        let stopped = shards.stop(&self.commands).await;
-        control.stop().await;
-        match controller.await {
-            Some(Ok(ended)) => directory::close(ended, stopped).await,
-            Some(Err(error)) => Err(anyhow!(error).context("closing the metadata log")),
-            None => fatal("the controller ended without a word"),
-        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use thalweg_config::BrokerConfig;
-use thalweg_control::{Ended, MetadataLog, Start, StoppedPartition};
+use thalweg_control::{Ended, Start, StoppedPartition};
 use thalweg_reactor::process;
 use thalweg_storage::{CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy};
 use thalweg_types::{ClusterId, Uuid};
@@ -80,8 +80,7 @@ fn advice(args: &SettingsArgs) -> String {
 /// The directory can not be written, or a log was not closed well.
 pub(super) async fn close(ended: Ended, stopped: Vec<StoppedPartition>) -> anyhow::Result<()> {
     let partitions = stopped.len();
-    let metadata = (MetadataLog::partition(), ended.metadata_end);
-    match ended.checkpoints.close(metadata, stopped).await? {
+    match ended.checkpoints.close(ended.metadata_end, stopped).await? {
         CleanMark::Written => {
             tracing::info!(partitions, "stopped");
             Ok(())

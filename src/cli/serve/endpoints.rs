@@ -10,19 +10,32 @@ use thalweg_config::BrokerConfig;
 use thalweg_control::Endpoint;
 use thalweg_control::http::{self, HttpState};
 use thalweg_metrics::CoreMetrics;
-use thalweg_reactor::net::{Listener, Listeners};
+use thalweg_reactor::net::{Bound, Listener, Listeners};
 use thalweg_reactor::{mailbox, oneshot, task};
 
 use crate::args::{MetricsListen, ServeArgs};
 
 const METRICS_DEFAULT: &str = "127.0.0.1:9644";
 
-/// Binds the listeners for clients; each with what its clients are told to connect to.
-pub(super) fn bind(config: &BrokerConfig) -> anyhow::Result<(Listeners, Vec<Endpoint>)> {
+/// Addresses for clients that are taken, and refuse connections until the broker can answer them.
+pub(super) struct Taken(Vec<Bound>);
+
+impl Taken {
+    /// Listens on all.
+    pub(super) fn listen(self) -> anyhow::Result<Listeners> {
+        let listeners: io::Result<Vec<Listener>> = self.0.into_iter().map(Bound::listen).collect();
+        let listeners =
+            listeners.context("listening: has another process taken the port meanwhile?");
+        listeners.map(Listeners::new)
+    }
+}
+
+/// Takes the addresses for clients; each with what its clients are told to connect to.
+pub(super) fn take(config: &BrokerConfig) -> anyhow::Result<(Taken, Vec<Endpoint>)> {
     let mut listeners = Vec::new();
     let mut endpoints = Vec::new();
     for at in config.client_listeners() {
-        let listener = bind_one(&at)?;
+        let listener = take_one(&at)?;
         let bound = listener.local_addr()?;
         let told = config.advertised_listener(&at.name);
         endpoints.push(Endpoint {
@@ -34,16 +47,16 @@ pub(super) fn bind(config: &BrokerConfig) -> anyhow::Result<(Listeners, Vec<Endp
         });
         listeners.push(listener);
     }
-    Ok((Listeners::new(listeners), endpoints))
+    Ok((Taken(listeners), endpoints))
 }
 
-fn bind_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Listener> {
+fn take_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Bound> {
     let listener = match at.host.is_empty() {
-        true => bind_everywhere(at.port),
+        true => take_everywhere(at.port),
         false => {
             let address = resolve(&at.host, at.port)
                 .with_context(|| format!("listener {at}: the name of its host"))?;
-            Listener::bind(address)
+            Bound::new(address)
         }
     };
     let listener = listener.with_context(|| {
@@ -58,10 +71,10 @@ fn bind_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Listener> {
 }
 
 /// Every address of both families, or of the one that this machine has.
-fn bind_everywhere(port: u16) -> io::Result<Listener> {
-    Listener::bind((Ipv6Addr::UNSPECIFIED, port).into()).or_else(|error| match error.kind() {
+fn take_everywhere(port: u16) -> io::Result<Bound> {
+    Bound::new((Ipv6Addr::UNSPECIFIED, port).into()).or_else(|error| match error.kind() {
         io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => Err(error),
-        _no_ipv6 => Listener::bind((Ipv4Addr::UNSPECIFIED, port).into()),
+        _no_ipv6 => Bound::new((Ipv4Addr::UNSPECIFIED, port).into()),
     })
 }
 

@@ -112,7 +112,8 @@ impl Controller {
         &mut self,
         progress: Vec<(TopicPartition, LogProgress)>,
     ) -> Result<(), ErrorCode> {
-        let named = self.named(progress);
+        let with_id = progress.into_iter().map(|(id, now)| (id, (id, now)));
+        let named = self.named(with_id.collect());
         let recorded = self.checkpoints.record_progress(named).await;
         recorded.map_err(|error| not_recorded(&error, "recovery points"))
     }

@@ -36,19 +36,49 @@ impl Accepted {
     }
 }
 
-impl Listener {
-    /// Listens. Port 0 lets the kernel choose one.
+/// A TCP socket that has its address and does not listen yet: connections are refused.
+#[derive(Debug)]
+pub struct Bound(TcpSocket);
+
+impl Bound {
+    /// Takes the address. Port 0 lets the kernel choose one.
     ///
     /// # Errors
     /// The kernel's; `AddrInUse` if another process, or another socket of this one, listens there.
-    pub fn bind(address: SocketAddr) -> io::Result<Listener> {
+    pub fn new(address: SocketAddr) -> io::Result<Bound> {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        socket.listen(BACKLOG).map(Listener)
+        Ok(Bound(socket))
+    }
+
+    /// The address that it has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// The kernel's; `AddrInUse` if another process has begun to listen there meanwhile.
+    pub fn listen(self) -> io::Result<Listener> {
+        self.0.listen(BACKLOG).map(Listener)
+    }
+}
+
+impl Listener {
+    /// Listens. Port 0 lets the kernel choose one.
+    ///
+    /// # Errors
+    /// As [`Bound::new`].
+    pub fn bind(address: SocketAddr) -> io::Result<Listener> {
+        Bound::new(address)?.listen()
     }
 
     /// The address it listens on.

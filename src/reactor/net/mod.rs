@@ -4,7 +4,7 @@ mod listener;
 mod send_file;
 mod stream;
 
-pub use listener::{Accepted, Listener, Listeners};
+pub use listener::{Accepted, Bound, Listener, Listeners};
 pub use send_file::SendFileError;
 pub use stream::{More, Stream};
 

@@ -35,17 +35,22 @@ pub(crate) async fn check(dir: &Path, opening: Opening) -> Result<(), LogError> 
             let first = work.segment_of(recovery_point);
             work.check_joints(first, recovery_point).await?;
             let Some(segment) = work.segments.get(first).cloned() else {
-                return Ok(());
+                return work.check_reaches(recovery_point);
             };
             work.end = segment.base;
             let scanned = work.scan_whole(&segment, LeaderEpoch::NONE).await?;
             work.end = scanned.end;
-            match scanned.bad {
-                Some(bad) => {
-                    work.check_torn(&segment, &scanned.file, bad, opening.unwritten)
-                        .await
+            if let Some(bad) = scanned.bad {
+                return work
+                    .check_torn(&segment, &scanned.file, bad, opening.unwritten)
+                    .await;
+            }
+            match work.segments.get(first + 1) {
+                Some(behind) if work.is_hole(behind.base) => {
+                    work.check_hole(first + 1, recovery_point)
                 }
-                None => Ok(()),
+                Some(_) => Ok(()),
+                None => work.check_reaches(recovery_point),
             }
         }
     }
@@ -172,18 +177,42 @@ impl Work {
         index: usize,
         recovery_point: Offset,
     ) -> Result<(), LogError> {
-        let (before, behind) = (&self.segments[index - 1], &self.segments[index]);
-        if self.end < recovery_point {
-            return Err(LogError::RecordsMissing {
-                path: before.path(),
-                what: Missing::Between,
-                from: self.end,
-                up_to: behind.base,
-            });
-        }
+        self.check_hole(index, recovery_point)?;
+        let behind = &self.segments[index];
         tracing::warn!(path = %behind.path().display(), end = %self.end,
             "records before this segment are missing after an unclean stop: the log ends before them");
         self.remove_segments_after(index - 1).await
+    }
+}
+
+impl Work {
+    /// What was on the disk for sure is still there: the hole before the segment at `index` lies above it.
+    fn check_hole(&self, index: usize, recovery_point: Offset) -> Result<(), LogError> {
+        if self.end >= recovery_point {
+            return Ok(());
+        }
+        Err(LogError::RecordsMissing {
+            path: self.segments[index - 1].path(),
+            what: Missing::Between,
+            from: self.end,
+            up_to: self.segments[index].base,
+        })
+    }
+
+    /// A log that ends below its recovery point has lost records that were on the disk. To go on there would
+    /// give their offsets to others.
+    pub(super) fn check_reaches(&self, recovery_point: Offset) -> Result<(), LogError> {
+        let from = self.end.max(self.start);
+        if from >= recovery_point {
+            return Ok(());
+        }
+        let path = self.segments.last().map(|last| last.path());
+        Err(LogError::RecordsMissing {
+            path: path.unwrap_or_else(|| self.dir.to_path_buf()),
+            what: Missing::End,
+            from,
+            up_to: recovery_point,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
+use thalweg_types::{BrokerId, ClusterId, Offset, TopicPartition, Uuid};
 
 use super::{TestLog, on_both_engines};
 use crate::{
@@ -131,11 +131,15 @@ fn st_6_the_clean_marker_is_gone_before_anything_is_loaded() {
                 broker_epoch: Some(42)
             }
         );
-        assert!(!marker.exists());
+        assert!(marker.exists(), "a start that is refused leaves it");
         assert_eq!(
-            second.opening(&PartitionName::new("t", 0)).recovery,
+            second
+                .opening(&PartitionName::new("t", 0), super::TOPIC_ID)
+                .recovery,
             Recovery::AfterCleanStop
         );
+        second.begin().await.expect("begun");
+        assert!(!marker.exists());
         // It stopped before it was done: the next start is unclean (KAFKA-10471).
         drop(second);
         let third = open(&dir).await;
@@ -180,7 +184,7 @@ fn st_12_checkpoints_are_kept_and_damaged_ones_count_as_empty() {
         drop(log_dir);
         let log_dir = open(&dir).await;
         assert_eq!(log_dir.loaded(Checkpoint::HighWatermark), &offsets);
-        let opening = log_dir.opening(&name);
+        let opening = log_dir.opening(&name, super::TOPIC_ID);
         assert_eq!(
             opening.recovery,
             Recovery::AfterCrash {
@@ -194,7 +198,7 @@ fn st_12_checkpoints_are_kept_and_damaged_ones_count_as_empty() {
         }
         std::fs::remove_file(dir.join(Checkpoint::HighWatermark.file_name())).expect("removed");
         let log_dir = open(&dir).await;
-        let opening = log_dir.opening(&name);
+        let opening = log_dir.opening(&name, super::TOPIC_ID);
         assert_eq!(
             opening.recovery,
             Recovery::AfterCrash {
@@ -203,6 +207,56 @@ fn st_12_checkpoints_are_kept_and_damaged_ones_count_as_empty() {
         );
         assert_eq!(opening.log_start, None);
         assert!(log_dir.loaded(Checkpoint::HighWatermark).is_empty());
+    });
+}
+
+/// What Kafka's checkpoint says of a name counts only as far as ours says it of the topic: an entry that
+/// outlived its topic, or comes from nowhere, condemns no log.
+#[test]
+fn st_12_a_recovery_point_counts_for_its_own_topic_only() {
+    on_both_engines(|dir| async move {
+        let named = |offset| PartitionOffsets::from([(super::name(), Offset(offset))]);
+        let id = TopicPartition {
+            topic: super::TOPIC_ID,
+            partition: super::name().partition,
+        };
+        let write = async |kafkas: Option<i64>, ours: Option<Option<i64>>| {
+            let log_dir = open(&dir).await;
+            match kafkas {
+                Some(at) => {
+                    let offsets = named(at);
+                    let checkpoint = Checkpoint::RecoveryPoint;
+                    log_dir.write_checkpoint(checkpoint, &offsets).await
+                }
+                None => log_dir.remove_checkpoint(Checkpoint::RecoveryPoint).await,
+            }
+            .expect("written");
+            let ours = ours.map(|at| at.map(|at| (id, Offset(at))).into_iter().collect());
+            match ours {
+                Some(points) => log_dir.write_known_points(&points).await.expect("written"),
+                None => drop(std::fs::remove_file(dir.join("thalweg-recovery-points"))),
+            }
+        };
+        for (kafkas, ours, believed) in [
+            (Some(17), None, 17),
+            (Some(17), Some(Some(17)), 17),
+            (Some(17), Some(None), 0),
+            (Some(1_000), Some(Some(17)), 17),
+            (Some(5), Some(Some(17)), 5),
+            (None, Some(Some(17)), 0),
+        ] {
+            write(kafkas, ours).await;
+            let log_dir = open(&dir).await;
+            let recovery = |topic| log_dir.opening(&super::name(), topic).recovery;
+            let at = |offset| Recovery::AfterCrash {
+                recovery_point: Offset(offset),
+            };
+            let case = format!("{kafkas:?} {ours:?}");
+            assert_eq!(recovery(super::TOPIC_ID), at(believed), "{case}");
+            if ours.is_some() {
+                assert_eq!(recovery(Uuid([8; 16])), at(0), "{case}");
+            }
+        }
     });
 }
 

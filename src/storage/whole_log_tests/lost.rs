@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use thalweg_protocol::records::BatchHeader;
 use thalweg_types::Offset;
 
 use super::{TestLog, copy_dir, log_file, on_both_engines, small_segments};
@@ -155,6 +156,61 @@ fn st_5_a_segment_lost_in_a_crash_ends_the_log_unless_it_was_on_the_disk() {
         assert!(active.warm_now().is_some(), "its file is open");
         test.fill(1).await;
         assert_eq!(test.log.written_end(), Offset(bases[2] + 3));
+    });
+}
+
+/// R7 goes before ST-12: what is below a recovery point was on the disk, however the process ended.
+#[test]
+fn r7_a_log_that_lost_what_is_below_its_recovery_point_is_not_accepted_after_a_crash() {
+    on_both_engines(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let [.., middle, last] = bases[..] else {
+            panic!("{bases:?}")
+        };
+        let crash = |recovery_point| Opening {
+            log_start: Some(Offset(0)),
+            gaps: Gaps::Never,
+            ..Opening::from(Recovery::AfterCrash {
+                recovery_point: Offset(recovery_point),
+            })
+        };
+        let whole = std::fs::read(log_file(&source, last)).expect("a segment");
+        let first = BatchHeader::parse(&whole).expect("a batch");
+        let border = first.total_bytes();
+        assert!(border < whole.len());
+        for harm in [None, Some(&whole[..0]), Some(&whole[..border])] {
+            copy_dir(&source, &copy);
+            match harm {
+                None => std::fs::remove_file(log_file(&copy, last)).expect("removed"),
+                Some(left) => std::fs::write(log_file(&copy, last), left).expect("cut"),
+            }
+            let (what, from, up_to) = missing(&copy, crash(120)).await;
+            assert_eq!((what, up_to), (Missing::End, 120), "{harm:?}");
+            assert!(from >= last && from < 120, "{from}");
+            // Above the recovery point a crash may take anything.
+            let opened = TestLog::open(&copy, small_segments(), crash(last)).await;
+            assert_eq!(opened.expect("opened").0.log.written_end(), Offset(from));
+        }
+        for base in [middle, bases[1]] {
+            copy_dir(&source, &copy);
+            std::fs::remove_file(log_file(&copy, base)).expect("removed");
+            let (what, ..) = missing(&copy, crash(120)).await;
+            assert_eq!(what, Missing::Between, "{base}");
+        }
+        copy_dir(&source, &copy);
+        for base in &bases {
+            std::fs::remove_file(log_file(&copy, *base)).expect("removed");
+        }
+        assert_eq!(missing(&copy, crash(120)).await, (Missing::End, 0, 120));
+        // All that was on the disk had been deleted on request.
+        let emptied = Opening {
+            log_start: Some(Offset(120)),
+            ..crash(120)
+        };
+        let opened = TestLog::open(&copy, small_segments(), emptied).await;
+        let end = opened.expect("opened").0.log.written_end();
+        assert_eq!(end, Offset(120));
     });
 }
 

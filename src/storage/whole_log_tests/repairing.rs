@@ -61,8 +61,9 @@ async fn repaired(path: &Path) -> (Vec<Repair>, TestLog, RecoveryReport) {
     assert_eq!(again, None, "repaired once is repaired");
     drop(dir);
     let dir = LogDir::open(path, policy()).await.expect("opened");
+    dir.begin().await.expect("begun");
     assert!(!dir.was_clean(), "leader epochs are to be raised");
-    let opening = dir.opening(&name());
+    let opening = dir.opening(&name(), TOPIC_ID);
     assert!(matches!(opening.recovery, Recovery::AfterCrash { .. }));
     let opened = TestLog::open(path, small_segments(), opening).await;
     let (test, report) = opened.expect("opened");
@@ -182,7 +183,7 @@ fn r7_damaged_batches_in_the_middle_are_found_all_at_once_and_taken_out() {
             }
             if !clean {
                 let dir = LogDir::examine(&path).await.expect("nobody has it");
-                dir.forget_clean_stop().await.expect("forgotten");
+                dir.begin().await.expect("begun");
             }
             let before = std::fs::read(log_file(&path, bases[2])).expect("a segment");
             let (repairs, test, report) = repaired(&path).await;
