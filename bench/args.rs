@@ -22,6 +22,7 @@ use crate::overrides::Overrides;
 use crate::partitions::{self, PartitionsOptions};
 use crate::process::Server;
 use crate::reactor::{self, ReactorOptions};
+use crate::recovery::{self, RecoveryOptions};
 use crate::report::RunReport;
 use crate::rolls::{self, RollsOptions};
 use crate::rounds::{self, RunOptions};
@@ -68,6 +69,8 @@ enum Command {
     Rolls(RollsOptions),
     /// System calls and instructions per request in a small log and in a large one
     Flat(FlatOptions),
+    /// The start of a broker that was killed: time to ready, and bytes read for it
+    Recovery(RecoveryOptions),
 }
 
 /// Flags of single runs.
@@ -223,6 +226,7 @@ pub fn main() -> ExitCode {
         Command::Durable(options) => durable::run(&options),
         Command::Rolls(options) => rolls::run(&options),
         Command::Flat(options) => flat::run(&options),
+        Command::Recovery(options) => recovery::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,6 +29,7 @@ pub mod partitions;
 pub mod plain;
 pub mod process;
 pub mod reactor;
+pub mod recovery;
 pub mod report;
 pub mod rolls;
 pub mod rounds;

@@ -17,7 +17,8 @@ use thalweg_protocol::messages::MetadataRequest;
 use crate::cpu;
 use crate::floor::EngineChoice;
 
-const START_MAX: Duration = Duration::from_secs(60);
+/// A broker that was killed has logs to check.
+const START_MAX: Duration = Duration::from_secs(120);
 const STOP_MAX: Duration = Duration::from_secs(60);
 const START_POLL: Duration = Duration::from_micros(500);
 
@@ -83,7 +84,7 @@ impl Server {
     /// Starts a broker on an empty directory, or on the data that is named. Returns it with the time from exec to its first Metadata answer.
     ///
     /// # Errors
-    /// When it does not answer within 60 s; its log is in `dir/broker.log`.
+    /// When it does not answer within two minutes; its log is in `dir/broker.log`.
     pub fn broker(options: &BrokerOptions) -> Result<(Server, Duration)> {
         fs::create_dir_all(&options.dir)
             .with_context(|| format!("cannot create {}", options.dir.display()))?;

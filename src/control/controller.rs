@@ -1,10 +1,12 @@
 //! The controller of a one-node cluster: one request at a time, each durable before it shows.
 
 mod admin;
+mod opening;
+mod owed;
 mod reading;
 mod topics;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,8 +16,9 @@ use thalweg_metadata::{
     ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
 };
 use thalweg_protocol::ErrorCode;
+use thalweg_reactor::time::Instant;
 use thalweg_reactor::{mailbox, oneshot, process, time};
-use thalweg_storage::{LogDir, LogError, MetaProperties, Opening, PartitionName, Recovery};
+use thalweg_storage::{LogDir, LogError, MetaProperties, PartitionName, Recovery};
 use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
 use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
 
@@ -25,6 +28,7 @@ use crate::loggers::Loggers;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 use crate::requests::{ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
 use crate::view::{ClusterView, Endpoint};
+use owed::Owed;
 pub use reading::ReadMetadata;
 
 /// Security protocol PLAINTEXT, as registrations number them.
@@ -107,6 +111,7 @@ enum CommitError {
 /// Owns the metadata log and the current view.
 pub struct Controller {
     log: MetadataLog,
+    owed: Owed,
     view: Arc<ClusterView>,
     checkpoints: Checkpoints,
     /// As this process was started.
@@ -119,6 +124,8 @@ pub struct Controller {
     /// Partitions that the limit of open files leaves room for.
     partitions_max: usize,
     loggers: Arc<Loggers>,
+    /// What could not be made durable, and when that was last said.
+    not_recorded: BTreeMap<&'static str, Instant>,
 }
 
 /// What the controller leaves to whoever stops the broker.
@@ -145,7 +152,6 @@ impl Controller {
         let mut random = setup.random;
         let mut checkpoints = setup.checkpoints;
         let meta = checkpoints.dir().meta().clone();
-        let now = TimestampMs(time::unix_ms());
         let local = config.node_id();
 
         let ReadMetadata {
@@ -154,7 +160,6 @@ impl Controller {
             mut image,
         } = metadata;
         checkpoints.dir().begin().await?;
-        log.begin_epoch(local, now).await?;
         let mut first = Vec::new();
         if records.is_empty() {
             first.extend(initial_records());
@@ -166,7 +171,7 @@ impl Controller {
         if start == Start::AfterCrash {
             first.extend(image.raise_leader_epochs(local));
         }
-        log.append(&first, now).await?;
+        let owed = Owed::write(&mut log, &first).await?;
         image = image.apply(&first)?.0;
 
         let former = former_topics(&records, &image);
@@ -185,6 +190,7 @@ impl Controller {
         });
         let mut controller = Controller {
             log,
+            owed,
             view,
             checkpoints,
             at_start,
@@ -194,64 +200,12 @@ impl Controller {
             facts: setup.facts,
             partitions_max: partitions_max(),
             loggers: setup.loggers,
+            not_recorded: BTreeMap::new(),
         };
         let damaged = controller.open_all().await?;
         controller.checkpoints.record_damaged(&damaged).await?;
         controller.facts.set_cluster(&controller.view);
         Ok(controller)
-    }
-
-    /// Lets every shard open its partitions. Returns those that are damaged although a clean stop had
-    /// left them whole.
-    async fn open_all(&self) -> Result<BTreeSet<PartitionName>, StartError> {
-        let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
-        for topic in self.view.image.topics() {
-            for (index, partition) in &topic.partitions {
-                let id = TopicPartition {
-                    topic: topic.id,
-                    partition: *index,
-                };
-                let Some(owner) = self.view.owner(id) else {
-                    continue;
-                };
-                let name = PartitionName::new(topic.name.to_string(), index.0);
-                open[usize::from(owner.0)].push(PartitionToOpen {
-                    id,
-                    topic: topic.name.to_string(),
-                    leader_epoch: partition.leader_epoch,
-                    opening: Opening {
-                        epoch_max: Some(partition.leader_epoch),
-                        ..self.checkpoints.dir().opening(&name, topic.id)
-                    },
-                });
-            }
-        }
-        let mut opening = Vec::new();
-        for (shard, open) in open.into_iter().enumerate() {
-            let (done, opened) = oneshot::channel();
-            let view = Arc::clone(&self.view);
-            let command = ShardCommand::Apply {
-                view,
-                open,
-                delete: Vec::new(),
-                removed: Arc::new([]),
-                reconfigured: Reconfigured::default(),
-                done,
-            };
-            self.shards[shard]
-                .send(command)
-                .await
-                .map_err(|_| StartError::ShardGone(shard))?;
-            opening.push(opened);
-        }
-        let mut damaged = BTreeSet::new();
-        for (shard, opened) in opening.into_iter().enumerate() {
-            for failure in opened.await.ok_or(StartError::ShardGone(shard))? {
-                tracing::error!(shard, "{}", failure.line);
-                damaged.extend(failure.damaged);
-            }
-        }
-        Ok(damaged)
     }
 
     /// Serves requests until it is told to stop, then closes the metadata log.
@@ -262,7 +216,7 @@ impl Controller {
         mut self,
         mut requests: mailbox::Receiver<ControlRequest>,
     ) -> Result<Ended, MetadataLogError> {
-        while let Some(request) = requests.recv().await {
+        while let Some(request) = self.next_request(&mut requests).await {
             match request {
                 ControlRequest::Stop => break,
                 ControlRequest::CreateTopics { request, reply } => {
@@ -328,6 +282,7 @@ impl Controller {
         if !delta.partitions_changed.is_empty() {
             self.checkpoints.catch_up().await?;
         }
+        self.settle().await?;
         self.log
             .append(&records, TimestampMs(time::unix_ms()))
             .await?;

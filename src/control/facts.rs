@@ -1,28 +1,45 @@
 //! Facts about the process that the metrics endpoint shows.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use thalweg_metrics::{LogDirFacts, ProcessFacts};
 
 use crate::controller::Start;
+use crate::progress::OpeningProgress;
 use crate::view::ClusterView;
 
 /// Written by the control plane, read by scrapes; never touched by a shard.
 #[derive(Debug, Default)]
-pub struct Facts(Mutex<ProcessFacts>);
+pub struct Facts {
+    process: Mutex<ProcessFacts>,
+    opening: Arc<OpeningProgress>,
+}
 
 impl Facts {
     /// Facts that are known before anything is opened.
     #[must_use]
     pub fn new(first: ProcessFacts) -> Facts {
-        Facts(Mutex::new(first))
+        Facts {
+            process: Mutex::new(first),
+            opening: Arc::default(),
+        }
     }
 
     /// A copy.
     #[must_use]
     pub fn get(&self) -> ProcessFacts {
-        self.lock().clone()
+        let so_far = self.opening.get();
+        ProcessFacts {
+            logs_to_open: so_far.logs - so_far.open,
+            ..self.lock().clone()
+        }
+    }
+
+    /// How far the start is with opening logs.
+    #[must_use]
+    pub fn opening(&self) -> &Arc<OpeningProgress> {
+        &self.opening
     }
 
     /// How this start came about, and how long opening and recovering the logs took.
@@ -50,6 +67,6 @@ impl Facts {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ProcessFacts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -102,7 +102,19 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    (status, format!("{}\n", state.readiness.word())).into_response()
+    let word = state.readiness.word();
+    let so_far = state.facts.opening().get();
+    let line = match state.readiness.is_starting() && so_far.logs > 0 {
+        true => format!(
+            "{word}: {} of {} logs open, {} bytes checked in {:.1} s\n",
+            so_far.open,
+            so_far.logs,
+            so_far.bytes_checked,
+            so_far.took.as_secs_f64()
+        ),
+        false => format!("{word}\n"),
+    };
+    (status, line).into_response()
 }
 
 /// How far one group is behind. A group that is not there has committed nothing.

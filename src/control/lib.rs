@@ -23,6 +23,7 @@ pub mod http;
 mod lag;
 mod loggers;
 mod metadata_log;
+mod progress;
 mod readiness;
 mod requests;
 mod view;
@@ -37,6 +38,7 @@ pub use history::{HistoryAnswer, MemberNames, RebalanceLine};
 pub use lag::{Behind, GroupPosition, GroupQuestion, Positioned, Positions};
 pub use loggers::Loggers;
 pub use metadata_log::{MetadataLog, MetadataLogError};
+pub use progress::{OpeningProgress, OpeningSoFar};
 pub use readiness::Readiness;
 pub use requests::{
     AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, LogProgress,

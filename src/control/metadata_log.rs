@@ -21,7 +21,7 @@ use thalweg_storage::{
     AppendBatch, Checkpoint, Log, LogDir, LogError, LogOptions, Missing, Opening, PartitionName,
     ReadError, Unwritten,
 };
-use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, METADATA_ROOM_BYTES};
 use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, TimestampMs, TopicPartition, Uuid};
 
 /// Name of the metadata topic.
@@ -135,6 +135,10 @@ pub enum MetadataLogError {
 pub struct MetadataLog {
     log: Log,
     epoch: LeaderEpoch,
+    leader: BrokerId,
+    has_begun: bool,
+    /// The disk keeps room up to this byte.
+    room_to: u64,
 }
 
 /// The cluster id is in `meta.properties` alone, where one flipped bit makes another cluster of it: it is
@@ -260,6 +264,9 @@ impl MetadataLog {
         let mut opened = MetadataLog {
             log,
             epoch: LeaderEpoch(0),
+            leader: dir.meta().node_id,
+            has_begun: false,
+            room_to: 0,
         };
         let records = opened.replay().await?;
         check_cluster(dir, &path).await?;
@@ -330,11 +337,8 @@ impl MetadataLog {
     ///
     /// # Errors
     /// See [`MetadataLogError`].
-    pub async fn begin_epoch(
-        &mut self,
-        leader: BrokerId,
-        now: TimestampMs,
-    ) -> Result<(), MetadataLogError> {
+    pub async fn begin_epoch(&mut self, now: TimestampMs) -> Result<(), MetadataLogError> {
+        let leader = self.leader;
         let voter = Voter {
             voter_id: leader.0,
             ..Default::default()
@@ -358,7 +362,15 @@ impl MetadataLog {
             Some(&value),
             &[],
         )?;
-        self.write(builder, now).await
+        self.write(builder, now).await?;
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// True once the epoch of this start is in the log.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// Appends `records` as one batch and returns when they are on the disk.
@@ -403,6 +415,12 @@ impl MetadataLog {
                 leader_epoch: self.epoch,
             })
             .await?;
+        // What is written on a full disk, such as that a topic goes, has its room already then.
+        let size = self.log.size_bytes();
+        if size + METADATA_ROOM_BYTES / 2 > self.room_to {
+            self.log.keep_room(METADATA_ROOM_BYTES).await;
+            self.room_to = size + METADATA_ROOM_BYTES;
+        }
         Ok(())
     }
 

@@ -27,6 +27,12 @@ impl Readiness {
         self.0.load(Ordering::Acquire) == READY
     }
 
+    /// True before [`Readiness::mark_ready`].
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        self.0.load(Ordering::Acquire) == STARTING
+    }
+
     /// One word for people: `starting`, `ready` or `stopping`.
     #[must_use]
     pub fn word(&self) -> &'static str {

@@ -145,6 +145,8 @@ pub struct ProcessFacts {
     pub start_unix_seconds: f64,
     /// How long opening and recovering the logs took; `None` before it is done.
     pub recovery: Option<Duration>,
+    /// Logs that the start has not opened yet.
+    pub logs_to_open: u64,
     /// True when the last stop was not clean.
     pub unclean_start: bool,
     /// Topics in the metadata image.

@@ -124,6 +124,12 @@ fn process(page: &mut Page, snapshot: &Snapshot) {
         page.sample("thalweg_recovery_seconds", &[], seconds(took));
     }
     page.head(
+        "thalweg_recovery_remaining_logs",
+        "gauge",
+        "Logs that the start has not opened yet.",
+    );
+    page.sample("thalweg_recovery_remaining_logs", &[], facts.logs_to_open);
+    page.head(
         "thalweg_unclean_start",
         "gauge",
         "1 when the last stop was not clean.",

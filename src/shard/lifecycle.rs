@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ApplyFailure, ClusterView, ControlHandle, PartitionToOpen, Reconfigured, ShardCommand,
-    StoppedPartition,
+    ApplyFailure, ClusterView, ControlHandle, OpeningProgress, PartitionToOpen, Reconfigured,
+    ShardCommand, StoppedPartition,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
@@ -79,6 +79,8 @@ pub struct ShardSetup {
     pub data_dir: PathBuf,
     /// Whether it works.
     pub health: Arc<DirHealth>,
+    /// Told of each log that is opened.
+    pub opening: Arc<OpeningProgress>,
     /// Way to the controller.
     pub control: ControlHandle,
     /// Commands of the control plane.
@@ -148,6 +150,7 @@ struct Lifecycle {
     log_options: LogOptions,
     admission: Option<Admission>,
     append_failures: Rc<LogGate>,
+    opening: Arc<OpeningProgress>,
     /// Partitions that the system had no room or no right to open, tried again in a while.
     waiting: RefCell<Vec<PartitionToOpen>>,
 }
@@ -189,6 +192,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         log_options,
         admission: setup.slots.map(Admission::new),
         append_failures: Rc::default(),
+        opening: setup.opening,
         waiting: RefCell::default(),
     });
     let mut commands = setup.commands;
@@ -371,8 +375,11 @@ impl Lifecycle {
             config: &config,
             metrics: &self.shard.metrics,
             failures: &self.append_failures,
+            opening: &self.opening,
         };
-        let partition = Partition::open(wanted, context).await?;
+        let opened = Partition::open(wanted, context).await;
+        self.opening.one_done();
+        let partition = opened?;
         self.shard.insert_partition(Rc::clone(&partition));
         Ok(partition)
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
 use thalweg_config::TopicConfig;
-use thalweg_control::{LogProgress, PartitionToOpen, StoppedPartition};
+use thalweg_control::{LogProgress, OpeningProgress, PartitionToOpen, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
@@ -132,6 +132,8 @@ pub(crate) struct OpenContext<'a> {
     pub(crate) metrics: &'a Rc<RefCell<CoreMetrics>>,
     /// Lets one line about failed appends through in a while, for the whole shard.
     pub(crate) failures: &'a Rc<LogGate>,
+    /// Told what was checked.
+    pub(crate) opening: &'a OpeningProgress,
 }
 
 impl Partition {
@@ -188,7 +190,16 @@ impl Partition {
         };
         replica.become_leader(&leadership, &mut effects)?;
         if replica.epochs().entries() != epochs_stored {
-            log.store_epochs(replica.epochs()).await?;
+            match log.store_epochs(replica.epochs()).await {
+                // What is there is served all the same, and batches bring their epochs (ST-11).
+                Err(error) if error.may_pass() => {
+                    if let Some(more) = context.failures.admit(time::now()) {
+                        tracing::warn!(partition = %log.name(), %error, left_out = more,
+                            "no room for leader epochs");
+                    }
+                }
+                stored => stored?,
+            }
         }
         let partition = Rc::new(Partition {
             id: wanted.id,
@@ -666,6 +677,9 @@ async fn open_log(
             "partition.metadata is missing or can not be read: written anew from the metadata");
         log.store_topic_id(wanted.id.topic).await?;
     }
+    context
+        .opening
+        .checked(report.bytes_scanned, report.bytes_trusted);
     note_recovery(context.metrics, &log, &report);
     let (producers, snapshot) = producers::load(&log, &report).await?;
     Ok(Opened {

@@ -338,7 +338,7 @@ impl Shard {
         let group = AppendGroup::new(asks.len(), reply);
         for ask in asks {
             match self.partition(ask.id) {
-                Some(partition) if self.health.is_full() => {
+                Some(partition) if !self.health.take_room(ask.batch.len()) => {
                     partition.refuse_for_room(ask.row, &group);
                 }
                 Some(partition) => partition.append(ask, acks, &group),

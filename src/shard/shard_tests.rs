@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use thalweg_config::{BrokerConfig, TopicConfig};
-use thalweg_control::{ClusterView, ControlHandle, Endpoint, PartitionToOpen};
+use thalweg_control::{ClusterView, ControlHandle, Endpoint, OpeningProgress, PartitionToOpen};
 use thalweg_group::{Answer, Ask, Caller};
 use thalweg_metadata::{Image, Placement, Record};
 use thalweg_metrics::CoreMetrics;
@@ -105,6 +105,7 @@ impl Rig {
             options,
             metrics: &metrics,
             failures: &Rc::default(),
+            opening: &OpeningProgress::default(),
         };
         let partition = Partition::open(&wanted, context).await.expect("opened");
         shard.insert_partition(partition);

@@ -152,3 +152,21 @@ impl Log {
         Ok(())
     }
 }
+
+impl Log {
+    /// Has the disk keep room for `bytes` behind the last batch, so that a disk that gets full has it still. Where
+    /// it can not, the log goes without.
+    pub async fn keep_room(&self, bytes: u64) {
+        let (file, size) = {
+            let state = self.inner.state.borrow();
+            let active = state.active();
+            let Some(warm) = active.warm_now() else {
+                return;
+            };
+            (warm.file, active.size.get())
+        };
+        if let Err(error) = fs::allocate(&file, size, bytes).await {
+            tracing::debug!(log = %self.inner.name, %error, "no room kept for the next batches");
+        }
+    }
+}

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::allowance::Allowance;
 use crate::error::is_lack_of_room;
 use crate::reserve;
 
@@ -24,6 +25,7 @@ pub struct DirHealth {
     on_failure: OnceLock<OnFailure>,
     operations: Mutex<Operations>,
     full: AtomicBool,
+    allowance: Allowance,
 }
 
 /// How much room the disk of a log directory has.
@@ -38,6 +40,14 @@ pub struct Room {
 }
 
 impl Room {
+    /// Bytes that clients may write before the next look.
+    fn allowance(self) -> u64 {
+        match self.headroom {
+            0 => u64::MAX,
+            headroom => self.usable.saturating_sub(headroom),
+        }
+    }
+
     /// Whether appends are refused, if they were before or not: what leaves the state must lie a quarter
     /// above what enters it, so that a disk at the edge does not flap.
     fn is_short(self, before: bool) -> bool {
@@ -136,12 +146,28 @@ impl DirHealth {
         self.full.load(Ordering::Relaxed)
     }
 
+    /// Takes room for bytes of a client. False, and the disk counts as full until a look finds room, when there
+    /// is not so much above the headroom.
+    pub fn take_room(&self, bytes: usize) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let fits = self.allowance.take(bytes as u64);
+        if !fits && !self.full.swap(true, Ordering::Relaxed) {
+            tracing::error!(dir = %self.path.display(),
+                "the disk is nearly full: what comes in reaches the headroom; produce is refused with \
+                 KAFKA_STORAGE_ERROR until a look at the disk finds room");
+        }
+        fits
+    }
+
     /// Takes note of the room on its disk, and says when that begins or ends to be too little. The reserve
     /// goes when there is hardly any, and is kept again when there is enough.
     pub async fn on_room(&self, room: Room) {
         let before = self.is_full();
         let short = room.is_short(before);
         self.full.store(short, Ordering::Relaxed);
+        self.allowance.on_look(room.allowance());
         let dir = self.path.display();
         let Room {
             usable, headroom, ..

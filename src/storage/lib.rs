@@ -31,6 +31,7 @@
 
 mod aborted;
 mod ahead;
+mod allowance;
 mod append;
 mod cache;
 pub mod checkpoint;

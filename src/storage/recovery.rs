@@ -6,6 +6,7 @@
 //! recovery point is a torn tail and is cut, with all later segments, so that no log has a hole; what
 //! is not valid below it is damage, and then nothing is changed (R7).
 
+mod above;
 mod epochs;
 mod joints;
 mod marked;
@@ -257,6 +258,7 @@ impl Work {
         while let Some(segment) = self.segments.get(index).cloned() {
             let scanned = match marked.take() {
                 Some(marked) => marked.scanned,
+                None if index == first => self.scan_first(&segment, recovery_point).await?,
                 None => self.scan_whole(&segment, epoch).await?,
             };
             epoch = scanned.epoch;
@@ -283,6 +285,17 @@ impl Work {
             index += 1;
         }
         Ok(())
+    }
+
+    async fn scan_first(
+        &mut self,
+        segment: &Rc<Segment>,
+        recovery_point: Offset,
+    ) -> Result<Scanned, LogError> {
+        match self.scan_above(segment, recovery_point).await? {
+            Some(scanned) => Ok(scanned),
+            None => self.scan_whole(segment, LeaderEpoch::NONE).await,
+        }
     }
 
     async fn scan_whole(

@@ -329,9 +329,11 @@ pub const COMPACTION_BACKOFF_MS_MAX: u64 = 10 * 60 * 1_000;
 /// than shards; when full, the shard waits.
 pub const COMPACTION_ROUNDS_WAITING_MAX: usize = 1_024;
 
-/// Time between two looks at the disks of the log directories: a disk that fills faster than its headroom
-/// lasts for so long refuses writes by itself.
+/// Time between two looks at the disks of the log directories.
 pub const DISK_LOOK_EVERY_MS: u64 = 250;
+
+/// While a disk has so much room above its headroom, nobody counts what comes in between two looks.
+pub const DISK_ROOM_COUNTED_BELOW_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
 /// An operation that the disk has not answered for so long is said in the log, once per stall.
 pub const DISK_STALL_MS: u64 = 10_000;
@@ -348,6 +350,15 @@ pub const DISK_RESERVE_SHARE: u64 = 64;
 
 /// Most bytes of that reserve: the records that a start writes for some ten thousand partitions.
 pub const DISK_RESERVE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Bytes of the disk that the metadata log keeps for its next batches.
+pub const METADATA_ROOM_BYTES: u64 = 64 * 1024;
+
+/// Time between two lines that say how far a start is with opening logs.
+pub const OPENING_SAID_EVERY_MS: u64 = 2_000;
+
+/// Time between two lines that say that a checkpoint can not be written.
+pub const NOT_RECORDED_SAID_EVERY_MS: u64 = 60_000;
 
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;

@@ -221,3 +221,51 @@ fn st_20_a_start_on_a_full_disk_lets_topics_be_deleted() {
         }
     }
 }
+
+/// ST-20: so it does a second time, when somebody else has taken the reserve too: what is there is served, and
+/// topics can be deleted. Where not even a start can be written down, that is done when there is room.
+#[test]
+fn st_20_a_second_start_on_a_full_disk_serves_what_is_there() {
+    let Some(mut broker) = Broker::start_on_small_disk("16m", Options::default()) else {
+        return;
+    };
+    let mut client = broker.connect();
+    let large = client.create_topic("large", 1, &[]);
+    let topic = client.create_topic("small", 1, &[]);
+    for _ in 0..4 {
+        client.append(&large, 0, plain(&["x".repeat(900_000)]));
+    }
+    client.append(&topic, 0, plain(&["kept"]));
+    fill(&broker.data(), 0);
+    broker.kill();
+    broker.start_again();
+    broker.wait_for_log("the reserve is given back");
+    broker.kill();
+    // Without the room that it keeps beyond its end.
+    let metadata = broker
+        .data()
+        .join("__cluster_metadata-0/00000000000000000000.log");
+    let bytes = fs::read(&metadata).expect("a log");
+    fs::remove_file(&metadata).expect("removed");
+    fs::write(&metadata, bytes).expect("written");
+    // The last bytes of its last page too.
+    let rest = fill(&broker.data(), 0);
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(values(&read_all(&mut client, &topic, 0, 0)), [b"kept"]);
+    let refused = produce(&mut client, &topic, "refused");
+    assert_eq!(refused, ErrorCode::KafkaStorageError);
+    let said = broker.log();
+    let errors = said.iter().filter(|line| line.contains("ERROR")).count();
+    assert!(errors < 10, "{}", said.join("\n"));
+    fs::remove_file(&rest).expect("removed");
+    broker.wait_for_log("has room again");
+    crate::broker::eventually("produce is taken", || {
+        (produce(&mut client, &topic, "more") == ErrorCode::None).then_some(())
+    });
+    assert_eq!(client.delete_topic("large"), ErrorCode::None);
+    broker.stop();
+    broker.start_again();
+    let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
+    assert_eq!(got, [&b"kept"[..], b"more"]);
+}

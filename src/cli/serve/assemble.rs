@@ -121,7 +121,7 @@ impl Assembly {
             &self.config,
             &dir,
             &self.endpoints,
-            control.clone(),
+            (control.clone(), self.facts.opening()),
             inboxes,
         )?;
         let controller = Controller::start(ControllerSetup {

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
-use thalweg_control::{ControlHandle, Endpoint, ShardCommand, StoppedPartition, empty_view};
+use thalweg_control::{
+    ControlHandle, Endpoint, OpeningProgress, ShardCommand, StoppedPartition, empty_view,
+};
 use thalweg_metrics::CoreMetrics;
 use thalweg_net::{Acceptor, ConnectionSlots, Incoming};
 use thalweg_reactor::net::Listeners;
@@ -39,7 +41,7 @@ impl Shards {
         config: &Arc<BrokerConfig>,
         dir: &LogDir,
         endpoints: &[Endpoint],
-        control: ControlHandle,
+        (control, opening): (ControlHandle, &Arc<OpeningProgress>),
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
     ) -> anyhow::Result<Shards> {
         let count = layout.pins.len();
@@ -62,6 +64,7 @@ impl Shards {
                 config: Arc::clone(config),
                 data_dir: dir.path().to_owned(),
                 health: Arc::clone(dir.health()),
+                opening: Arc::clone(opening),
                 control: control.clone(),
                 commands,
                 sockets,

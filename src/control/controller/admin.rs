@@ -1,6 +1,7 @@
 //! What administrators ask for: settings, more partitions, records to forget.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_metadata::controller::Decision;
 use thalweg_protocol::ErrorCode;
@@ -8,7 +9,9 @@ use thalweg_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
+use thalweg_reactor::time;
 use thalweg_storage::{LogError, PartitionName};
+use thalweg_types::limits::NOT_RECORDED_SAID_EVERY_MS;
 use thalweg_types::{Offset, TopicPartition};
 
 use super::Controller;
@@ -96,7 +99,7 @@ impl Controller {
     ) -> Result<(), ErrorCode> {
         let named = self.named(starts);
         let recorded = self.checkpoints.record_log_starts(named).await;
-        recorded.map_err(|error| not_recorded(&error, "log starts"))
+        self.told(recorded, "log starts")
     }
 
     async fn record_cleaned(
@@ -105,7 +108,7 @@ impl Controller {
     ) -> Result<(), ErrorCode> {
         let named = self.named(cleaned);
         let recorded = self.checkpoints.record_cleaned(named).await;
-        recorded.map_err(|error| not_recorded(&error, "ends of compaction"))
+        self.told(recorded, "ends of compaction")
     }
 
     async fn record_progress(
@@ -115,7 +118,7 @@ impl Controller {
         let with_id = progress.into_iter().map(|(id, now)| (id, (id, now)));
         let named = self.named(with_id.collect());
         let recorded = self.checkpoints.record_progress(named).await;
-        recorded.map_err(|error| not_recorded(&error, "recovery points"))
+        self.told(recorded, "recovery points")
     }
 
     async fn record_marks(
@@ -124,7 +127,30 @@ impl Controller {
     ) -> Result<(), ErrorCode> {
         let named = self.named(marks);
         let recorded = self.checkpoints.record_marks(named).await;
-        recorded.map_err(|error| not_recorded(&error, "marks of what is written"))
+        self.told(recorded, "marks of what is written")
+    }
+
+    /// The outcome for who asked. It is asked again and again: a disk without room is said once in a while, and
+    /// so is that it has some again.
+    fn told(
+        &mut self,
+        recorded: Result<(), LogError>,
+        what: &'static str,
+    ) -> Result<(), ErrorCode> {
+        let now = time::now();
+        let Err(error) = recorded else {
+            if self.not_recorded.remove(what).is_some() {
+                tracing::info!(what, "made durable again");
+            }
+            return Ok(());
+        };
+        let every = Duration::from_millis(NOT_RECORDED_SAID_EVERY_MS);
+        let said = self.not_recorded.get(what);
+        if said.is_none_or(|said| now.saturating_duration_since(*said) >= every) {
+            tracing::error!(%error, what, "not made durable");
+            self.not_recorded.insert(what, now);
+        }
+        Err(ErrorCode::KafkaStorageError)
     }
 
     /// What is told of partitions that are deleted meanwhile is left out: their names may be others'.
@@ -138,9 +164,4 @@ impl Controller {
         });
         named.collect()
     }
-}
-
-fn not_recorded(error: &LogError, what: &'static str) -> ErrorCode {
-    tracing::error!(%error, what, "not made durable");
-    ErrorCode::KafkaStorageError
 }

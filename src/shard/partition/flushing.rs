@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use thalweg_control::LogProgress;
-use thalweg_reactor::time::Instant;
+use thalweg_reactor::time::{self, Instant};
 use thalweg_storage::LogError;
 use thalweg_types::Offset;
 
@@ -20,7 +20,16 @@ impl Partition {
         match self.log.flush().await {
             // A flush that fails has told the machine already.
             Ok(_) | Err(LogError::Closed | LogError::Offline { .. }) => {}
-            Err(error) => tracing::warn!(partition = %self.log.name(), %error, "not flushed"),
+            Err(error) => self.say(|more| {
+                tracing::warn!(partition = %self.log.name(), %error, left_out = more, "not flushed");
+            }),
+        }
+    }
+
+    /// Says what every log on a full disk would have to say, once in a while for the whole shard.
+    pub(super) fn say(&self, line: impl FnOnce(u64)) {
+        if let Some(more) = self.failures.admit(time::now()) {
+            line(more);
         }
     }
 
@@ -52,10 +61,10 @@ impl Partition {
         let (at, snapshot) = self.replica.borrow().producer_snapshot();
         match self.log.set_mark(at, snapshot).await {
             Ok(()) | Err(LogError::Closed | LogError::Offline { .. }) => {}
-            Err(error) => {
-                tracing::warn!(partition = %self.log.name(), %error,
+            Err(error) => self.say(|more| {
+                tracing::warn!(partition = %self.log.name(), %error, left_out = more,
                     "not marked: a start after a kill has more to check");
-            }
+            }),
         }
     }
 

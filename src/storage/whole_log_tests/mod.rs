@@ -2,6 +2,7 @@
 
 pub(crate) mod aborted;
 mod append_read;
+mod bounded;
 mod crash;
 mod dirs;
 mod flushing;

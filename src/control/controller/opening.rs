@@ -1,0 +1,101 @@
+//! Opening all logs at a start.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_reactor::{oneshot, task, time};
+use thalweg_storage::{Opening, PartitionName};
+use thalweg_types::TopicPartition;
+use thalweg_types::limits::OPENING_SAID_EVERY_MS;
+
+use super::{Controller, StartError};
+use crate::progress::OpeningProgress;
+use crate::requests::{PartitionToOpen, Reconfigured, ShardCommand};
+
+/// Says how far it is, now and then. Never ends.
+async fn say_progress(progress: Arc<OpeningProgress>) {
+    let every = Duration::from_millis(OPENING_SAID_EVERY_MS);
+    let mut before = progress.get();
+    loop {
+        time::sleep(every).await;
+        let now = progress.get();
+        let bytes = now.bytes_checked.saturating_sub(before.bytes_checked);
+        let mb_per_second = bytes as f64 / 1e6 / every.as_secs_f64();
+        tracing::info!(
+            open = now.open,
+            of = now.logs,
+            bytes_checked = now.bytes_checked,
+            mb_per_second,
+            "opening logs"
+        );
+        before = now;
+    }
+}
+
+impl Controller {
+    /// Lets every shard open its partitions. Returns those that are damaged although a clean stop had
+    /// left them whole.
+    pub(super) async fn open_all(&self) -> Result<BTreeSet<PartitionName>, StartError> {
+        let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
+        for topic in self.view.image.topics() {
+            for (index, partition) in &topic.partitions {
+                let id = TopicPartition {
+                    topic: topic.id,
+                    partition: *index,
+                };
+                let Some(owner) = self.view.owner(id) else {
+                    continue;
+                };
+                let name = PartitionName::new(topic.name.to_string(), index.0);
+                open[usize::from(owner.0)].push(PartitionToOpen {
+                    id,
+                    topic: topic.name.to_string(),
+                    leader_epoch: partition.leader_epoch,
+                    opening: Opening {
+                        epoch_max: Some(partition.leader_epoch),
+                        ..self.checkpoints.dir().opening(&name, topic.id)
+                    },
+                });
+            }
+        }
+        let progress = self.facts.opening();
+        progress.begin(open.iter().map(Vec::len).sum());
+        let saying = task::spawn(say_progress(Arc::clone(progress)));
+        let mut opening = Vec::new();
+        for (shard, open) in open.into_iter().enumerate() {
+            let (done, opened) = oneshot::channel();
+            let view = Arc::clone(&self.view);
+            let command = ShardCommand::Apply {
+                view,
+                open,
+                delete: Vec::new(),
+                removed: Arc::new([]),
+                reconfigured: Reconfigured::default(),
+                done,
+            };
+            self.shards[shard]
+                .send(command)
+                .await
+                .map_err(|_| StartError::ShardGone(shard))?;
+            opening.push(opened);
+        }
+        let mut damaged = BTreeSet::new();
+        for (shard, opened) in opening.into_iter().enumerate() {
+            for failure in opened.await.ok_or(StartError::ShardGone(shard))? {
+                tracing::error!(shard, "{}", failure.line);
+                damaged.extend(failure.damaged);
+            }
+        }
+        saying.abort();
+        let so_far = progress.get();
+        tracing::info!(
+            logs = so_far.open,
+            bytes_checked = so_far.bytes_checked,
+            bytes_trusted = so_far.bytes_trusted,
+            took_ms = so_far.took.as_millis() as u64,
+            "all logs are open"
+        );
+        Ok(damaged)
+    }
+}
