@@ -1,7 +1,7 @@
 # long
 # uses: go node
 # needs: ConsumerGroupHeartbeat
-# Members of librdkafka (kcat, confluent-kafka), Java (both protocols), kafka-python, aiokafka, franz-go, Sarama and
+# Members of librdkafka (confluent-kafka), Java (both protocols), kafka-python, aiokafka, franz-go, Sarama and
 # `thalweg consume` share groups for minutes: they join, leave, are killed and stand still, and the broker is killed
 # while groups share out. KafkaJS is in a group of its own. Every record is seen in every group, and committed
 # positions never move back, as OffsetFetch tells it and as the log has it in the end.
