@@ -286,6 +286,7 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::LeaderEpochs => "leader epochs",
         Kind::PartitionMetadata => "partition metadata",
         Kind::MetaProperties => "meta properties",
+        Kind::Quarantine => "damaged ranges",
         Kind::Opaque => "not looked into",
     }
 }

@@ -6,6 +6,7 @@ mod directory;
 mod endpoints;
 mod layout;
 mod logging;
+mod scrubbing;
 mod shards;
 mod signals;
 

@@ -767,6 +767,25 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "thalweg.log.scrub.interval.ms",
+        Kind::Long(Bounds::at_least(-1)),
+        "604800000",
+        "Every closed segment is read and checked once in so long, by a thread of the lowest priority: \
+         checksums, offsets, and that its indexes agree with it. What is damaged is reported and served \
+         no more. -1: only where somebody met damage.",
+    )
+    .active()
+    .live(),
+    Property::broker(
+        "thalweg.log.scrub.max.bytes.per.second",
+        POSITIVE_LONG,
+        "10485760",
+        "Bytes per second that these checks may read, of all logs together. Where \
+         `thalweg_scrub_due_bytes` keeps growing, it is too little for the interval.",
+    )
+    .active()
+    .live(),
+    Property::broker(
         "thalweg.request.progress.timeout.ms",
         POSITIVE_LONG,
         "30000",

@@ -1,4 +1,4 @@
-//! What the broker says of compaction: `log.cleaner.*`.
+//! What the broker says of work in the background: `log.cleaner.*` and `thalweg.log.scrub.*`.
 
 use crate::broker::BrokerConfig;
 
@@ -43,6 +43,19 @@ impl BrokerConfig {
     #[must_use]
     pub fn log_cleaner_io_max_bytes_per_second(&self) -> f64 {
         self.double("log.cleaner.io.max.bytes.per.second")
+    }
+
+    /// `thalweg.log.scrub.interval.ms`; `None` when nothing is to be checked by itself.
+    #[must_use]
+    pub fn log_scrub_interval_ms(&self) -> Option<u64> {
+        u64::try_from(self.long("thalweg.log.scrub.interval.ms")).ok()
+    }
+
+    /// `thalweg.log.scrub.max.bytes.per.second`, of all logs together.
+    #[must_use]
+    pub fn log_scrub_max_bytes_per_second(&self) -> u64 {
+        self.long("thalweg.log.scrub.max.bytes.per.second")
+            .unsigned_abs()
     }
 
     fn natural(&self, key: &'static str) -> usize {

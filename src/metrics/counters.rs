@@ -93,6 +93,7 @@ counters! {
     Gauge group_members = "thalweg_group_members", "Members of all groups.";
     Gauge group_offsets = "thalweg_group_offsets", "Committed offsets held.";
     Gauge group_bytes = "thalweg_group_memory_bytes", "Approximate memory of groups, members and offsets.";
+    Gauge coordinators_damaged = "thalweg_coordinators_damaged", "Partitions of the offsets topic of which something is damaged and was not loaded.";
     Gauge coordinators_loading = "thalweg_group_coordinators_loading", "Partitions of the offsets topic whose groups are being loaded, or could not be.";
     Counter group_loads = "thalweg_group_loads_total", "Partitions of the offsets topic whose groups were loaded.";
     Counter group_load_ms = "thalweg_group_load_milliseconds_total", "Time from the opening of a partition of the offsets topic until its groups were loaded.";
@@ -120,6 +121,14 @@ counters! {
     Counter compaction_kept_bytes = "thalweg_compaction_kept_bytes_total", "Bytes of batches that compaction has left of them.";
     Counter compaction_removed_records = "thalweg_compaction_removed_records_total", "Records that compaction has removed.";
     Gauge compaction_debt_bytes = "thalweg_compaction_debt_bytes", "Bytes of batches that wait for compaction, at the last look.";
+    Counter scrub_bytes = "thalweg_scrub_bytes_total", "Bytes of closed segments that were read and checked in the background.";
+    Counter scrub_segments = "thalweg_scrub_segments_total", "Segments that were checked, each time they were.";
+    Counter scrub_damages = "thalweg_scrub_damages_total", "Damaged ranges that were found, each once.";
+    Counter scrub_indexes_rebuilt = "thalweg_scrub_indexes_rebuilt_total", "Index files that did not fit their log and were made anew.";
+    Counter scrub_failures = "thalweg_scrub_failures_total", "Segments that could not be read to be checked.";
+    Gauge scrub_due_bytes = "thalweg_scrub_due_bytes", "Bytes of closed segments that were not checked within thalweg.log.scrub.interval.ms, at the last look.";
+    Gauge quarantined_ranges = "thalweg_quarantined_ranges", "Damaged ranges of segments that are not served.";
+    Gauge quarantined_bytes = "thalweg_quarantined_bytes", "Bytes of these ranges.";
     Gauge compaction_uncleanable = "thalweg_compaction_uncleanable_partitions", "Partitions whose damaged segments keep compaction away from them.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
     Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory.";

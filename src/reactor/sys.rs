@@ -63,6 +63,46 @@ pub(crate) fn unique_mount_id(fd: RawFd) -> Result<Option<u64>, i32> {
     Ok((found.stx_mask & STATX_MNT_ID_UNIQUE != 0).then_some(found.stx_mnt_id))
 }
 
+/// What [`advise`] tells the kernel about a file.
+#[derive(Clone, Copy)]
+pub(crate) enum Advice {
+    /// Nothing is to be read ahead of what is asked for.
+    NoReadAhead,
+    /// Clean pages of the range are of no use in the page cache.
+    NotNeeded,
+}
+
+/// `posix_fadvise` of `[offset, offset + len)`, where a length of 0 reaches to the end.
+pub(crate) fn advise(fd: RawFd, offset: u64, len: u64, advice: Advice) -> Result<(), i32> {
+    let advice = match advice {
+        Advice::NoReadAhead => libc::POSIX_FADV_RANDOM,
+        Advice::NotNeeded => libc::POSIX_FADV_DONTNEED,
+    };
+    let (offset, len) = (offset_of(offset)?, offset_of(len)?);
+    // SAFETY: no pointer is passed. A stale `fd` would be an error, and callers hold the file open.
+    match unsafe { libc::posix_fadvise(fd, offset, len, advice) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
+}
+
+/// How many pages of `[offset, offset + len)` the page cache holds (`cachestat`, Linux 6.5). An errno where
+/// the kernel knows no such call or does not allow it.
+pub(crate) fn cached_pages(fd: RawFd, offset: u64, len: u64) -> Result<u64, i32> {
+    /// The number of the call on every architecture but alpha.
+    const CACHESTAT: libc::c_long = 451;
+    let range: [u64; 2] = [offset, len];
+    // Pages in the cache, dirty, under writeback, evicted, recently evicted.
+    let mut found = [0_u64; 5];
+    // SAFETY: the kernel reads 16 bytes of `range` and writes 40 to `found`, both of which live for the
+    // length of the call.
+    let failed = unsafe { libc::syscall(CACHESTAT, fd, range.as_ptr(), found.as_mut_ptr(), 0) };
+    match failed {
+        0 => Ok(found[0]),
+        _ => Err(errno()),
+    }
+}
+
 /// As [`read_at`] into initialised memory.
 pub(crate) fn read_at_into(
     fd: RawFd,

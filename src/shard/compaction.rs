@@ -45,7 +45,8 @@ async fn dirtiest(shard: &Shard) -> Option<Due> {
         if !config.cleanup_policy().compact {
             continue;
         }
-        uncleanable += u64::from(partition.cleaning().is_given_up());
+        let damaged = partition.quarantined_size().0 > 0;
+        uncleanable += u64::from(damaged || partition.cleaning().is_given_up());
         if let Some(dirt) = partition.dirt(&config).await {
             debt += dirt.dirty_bytes;
             let ready = partition.cleaning().is_ready(time::now()) && is_due(&dirt, &config);

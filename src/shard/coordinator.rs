@@ -31,6 +31,9 @@ use crate::partition::Partition;
 use crate::peer::AppendAsk;
 use crate::shard::{SharedMetrics, SharedView};
 
+/// How long after a load that failed the next is tried.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// A request on its way to the coordinator of its group.
 pub(crate) struct GroupAsk {
     /// The partition of the offsets topic.
@@ -119,8 +122,9 @@ impl Coordinators {
 
     /// Says what there is in all of them.
     pub(crate) fn gauge(&self, counters: &mut Counters) {
-        let (mut loading, mut sum) = (0, Tally::default());
+        let (mut loading, mut lost, mut sum) = (0, 0, Tally::default());
         for home in self.homes.borrow().values() {
+            lost += u64::from(home.has_lost.get());
             let machine = home.machine.borrow();
             loading += u64::from(machine.is_loading());
             let tally = machine.tally();
@@ -136,6 +140,7 @@ impl Coordinators {
             sum.bytes += tally.bytes;
         }
         counters.coordinators_loading = loading;
+        counters.coordinators_damaged = lost;
         counters.groups_empty = sum.empty as u64;
         counters.groups_preparing = sum.preparing as u64;
         counters.groups_completing = sum.completing as u64;
@@ -177,6 +182,10 @@ pub(crate) struct Home {
     /// The timer that is set, and for when.
     timer: RefCell<Option<(u64, task::Task<()>)>>,
     loading: RefCell<Option<task::Task<()>>>,
+    /// Its log can not be read, and is tried again.
+    is_failing: Cell<bool>,
+    /// Something of its log is damaged: what is not known may have been there.
+    has_lost: Cell<bool>,
     /// Bytes that all coordinators of the shard hold.
     held: Rc<Cell<usize>>,
     /// Nothing more happens here: a write that ends later must set no timer, which would keep this
@@ -199,6 +208,8 @@ impl Home {
             is_draining: Cell::new(false),
             timer: RefCell::default(),
             loading: RefCell::default(),
+            is_failing: Cell::new(false),
+            has_lost: Cell::new(false),
             held: Rc::clone(&of.held),
             is_closed: Cell::new(false),
             began: time::now(),
@@ -231,6 +242,11 @@ impl Home {
     }
 
     fn ask(self: &Rc<Self>, request: GroupAsk) {
+        if self.is_failing.get() {
+            let refused = request.ask.refused(ErrorCode::KafkaStorageError);
+            let _ = request.reply.send(refused);
+            return;
+        }
         let token = Token(self.next_token.get());
         self.next_token.set(token.0 + 1);
         let waits = match &request.ask {
@@ -273,6 +289,10 @@ impl Home {
         while let Some(effect) = effects.pop_front() {
             match effect {
                 Effect::Answer { token, answer } => {
+                    let answer = match self.has_lost.get() {
+                        true => coordinator_load::without_unknown(answer),
+                        false => answer,
+                    };
                     let waiting = self.waiting.borrow_mut().remove(&token);
                     if let Some((_, reply)) = waiting {
                         // The client may be gone.
@@ -393,23 +413,19 @@ async fn load(home: Rc<Home>) {
     let began = time::now();
     let partition = Rc::clone(&home.partition);
     let mut records = 0u64;
-    let replay = |record| {
-        records += 1;
-        let now = home.now();
-        let mut machine = home.machine.borrow_mut();
-        let before = machine.tally().bytes;
-        machine.on_record(record, now);
-        home.hold(before, machine.tally().bytes);
-    };
-    match coordinator_load::replay(&partition, replay).await {
-        Ok(()) => {}
-        Err(error) => {
-            // Its groups keep answering that they are loading: serving without their offsets would
-            // make consumers start anew.
-            tracing::error!(partition = partition.name(), error, "groups not loaded");
-            return;
-        }
+    while let Err(error) = replay_into(&home, &mut records).await {
+        // Serving without their offsets would make consumers start anew.
+        tracing::error!(
+            partition = partition.name(),
+            error,
+            again_ms = LOAD_AGAIN_AFTER.as_millis() as u64,
+            "groups not loaded: they are answered with KAFKA_STORAGE_ERROR, those of other partitions \
+             are served; look at the disk's errors"
+        );
+        home.is_failing.set(true);
+        time::sleep(LOAD_AGAIN_AFTER).await;
     }
+    home.is_failing.set(false);
     while home.event(|machine, now, out| machine.on_loaded(now, out)) == Progress::More {
         task::yield_now().await;
     }
@@ -429,6 +445,22 @@ async fn load(home: Rc<Home>) {
             "groups loaded"
         );
     }
+}
+
+/// From the begin, whatever is known already: the last record of a key counts.
+async fn replay_into(home: &Home, records: &mut u64) -> Result<(), String> {
+    *records = 0;
+    let replay = |record| {
+        *records += 1;
+        let now = home.now();
+        let mut machine = home.machine.borrow_mut();
+        let before = machine.tally().bytes;
+        machine.on_record(record, now);
+        home.hold(before, machine.tally().bytes);
+    };
+    let lost = coordinator_load::replay(&home.partition, replay).await?;
+    home.has_lost.set(lost.ranges > 0);
+    Ok(())
 }
 
 /// One batch of all records, as a producer would send it.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use bytes::BytesMut;
-use thalweg_group::Record;
+use thalweg_group::{Answer, Record};
+use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{Batch, batches};
 use thalweg_reactor::{fs, task};
@@ -14,27 +15,67 @@ use thalweg_types::{LeaderEpoch, Offset};
 use crate::partition::Partition;
 use crate::peer::{FetchAsk, OffsetAsk};
 
+/// What a load went around.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lost {
+    /// Damaged ranges of the log.
+    pub(crate) ranges: u64,
+}
+
 /// Calls `replay` for every record up to the high watermark, oldest first; those of a transaction at
-/// its commit. Record types that are not the coordinator's are passed over.
+/// its commit. Record types that are not the coordinator's are passed over. What is damaged is gone
+/// around, and each time said: what is whole was acknowledged as well.
 ///
 /// # Errors
 /// Why the partition can not be read.
 pub(crate) async fn replay(
     partition: &Partition,
     mut replay: impl FnMut(Record),
-) -> Result<(), String> {
+) -> Result<Lost, String> {
     let mut at = log_start(partition).await?;
     let mut open: HashMap<i64, Vec<Record>> = HashMap::new();
-    while let Some((bytes, next)) = read(partition, at).await? {
-        for batch in batches(&bytes) {
-            let batch = batch.map_err(|error| format!("behind offset {at}: {error}"))?;
-            replay_batch(&batch, &mut open, &mut replay)
-                .map_err(|error| format!("offset {}: {error}", batch.header.base_offset))?;
+    let mut lost = Lost::default();
+    loop {
+        match read(partition, at).await? {
+            Read::Batches(bytes, position, next) => {
+                let whole = replay_batches(&bytes, &mut open, &mut replay)?;
+                at = match whole {
+                    None => next,
+                    Some(bad) => {
+                        let first = bad.first.unwrap_or(at);
+                        let place = position + bad.position;
+                        if !partition.note_damage(first, place, &bad.reason) {
+                            return Err(format!("offset {first}: {}", bad.reason));
+                        }
+                        first
+                    }
+                };
+            }
+            Read::Damaged => {
+                at = past_damage(partition, at).await?;
+                lost.ranges += 1;
+            }
+            Read::End => return Ok(lost),
         }
-        at = next;
         task::yield_now().await;
     }
-    Ok(())
+}
+
+/// Behind the damage at `at`, which is said.
+async fn past_damage(partition: &Partition, at: Offset) -> Result<Offset, String> {
+    let unknown = || format!("offset {at} can not be read");
+    let (path, range) = partition.damage_of(at).await.ok_or_else(unknown)?;
+    if range.next <= at {
+        return Err(unknown());
+    }
+    tracing::error!(partition = partition.name(), path = %path.display(),
+        position = range.bytes.start, bytes = range.bytes.end - range.bytes.start,
+        offset = range.first.0, next = range.next.0,
+        "GROUPS LOADED AROUND DAMAGE: what was committed in these bytes is lost. Groups may read again \
+         from an older offset; an offset that may have been there is answered with KAFKA_STORAGE_ERROR \
+         instead of as if there had never been one, until it is committed anew (`thalweg group \
+         reset-offsets`). Put the file back from a backup, or stop the broker and run `thalweg repair`");
+    Ok(range.next)
 }
 
 async fn log_start(partition: &Partition) -> Result<Offset, String> {
@@ -52,8 +93,17 @@ async fn log_start(partition: &Partition) -> Result<Offset, String> {
     }
 }
 
-/// Whole batches from `at` on, and where to go on; `None` at the high watermark.
-async fn read(partition: &Partition, at: Offset) -> Result<Option<(BytesMut, Offset)>, String> {
+/// What a look at the log found.
+enum Read {
+    /// Whole batches, where they stand in their segment, and where to go on.
+    Batches(BytesMut, u64, Offset),
+    /// Nothing may be read there.
+    Damaged,
+    /// The high watermark.
+    End,
+}
+
+async fn read(partition: &Partition, at: Offset) -> Result<Read, String> {
     let ask = FetchAsk {
         slot: 0,
         id: partition.id(),
@@ -64,16 +114,59 @@ async fn read(partition: &Partition, at: Offset) -> Result<Option<(BytesMut, Off
         isolation: Isolation::ReadUncommitted,
     };
     let found = partition.fetch(&ask, None).await;
+    if found.error == ErrorCode::CorruptMessage {
+        return Ok(Read::Damaged);
+    }
     if found.error.code() != 0 {
         return Err(found.error.name().to_owned());
     }
     let Some(plan) = found.plan else {
-        return Ok(None);
+        return Ok(Read::End);
     };
     let bytes = fs::read_at(&plan.file, plan.position, plan.len as usize)
         .await
         .map_err(|error| error.to_string())?;
-    Ok(Some((bytes, plan.next_offset)))
+    Ok(Read::Batches(bytes, plan.position, plan.next_offset))
+}
+
+/// A batch that is not what was written.
+struct BadBatch {
+    /// Where it stands in what was read.
+    position: u64,
+    /// Its offset, if that is known.
+    first: Option<Offset>,
+    reason: String,
+}
+
+/// Replays batches up to the first that is damaged.
+fn replay_batches(
+    bytes: &[u8],
+    open: &mut HashMap<i64, Vec<Record>>,
+    replay: &mut impl FnMut(Record),
+) -> Result<Option<BadBatch>, String> {
+    let (mut position, mut next) = (0, None);
+    for batch in batches(bytes) {
+        let damaged = match &batch {
+            Err(error) => Some(error.to_string()),
+            // After a clean stop nothing has looked at it yet.
+            Ok(batch) if !batch.crc_matches() => Some("the checksum does not match".to_owned()),
+            Ok(_) => None,
+        };
+        if let Some(reason) = damaged {
+            let first = next.or(batch.ok().map(|batch| batch.header.base_offset));
+            return Ok(Some(BadBatch {
+                position,
+                first,
+                reason,
+            }));
+        }
+        let batch = batch.map_err(|error| error.to_string())?;
+        replay_batch(&batch, open, replay)
+            .map_err(|error| format!("offset {}: {error}", batch.header.base_offset))?;
+        position += batch.header.total_bytes() as u64;
+        next = Some(batch.header.last_offset().plus(1));
+    }
+    Ok(None)
 }
 
 fn replay_batch(
@@ -82,10 +175,6 @@ fn replay_batch(
     replay: &mut impl FnMut(Record),
 ) -> Result<(), String> {
     let header = &batch.header;
-    // After a clean stop nothing has looked at it yet.
-    if !batch.crc_matches() {
-        return Err("the batch is damaged: its checksum is another".to_owned());
-    }
     let set = batch
         .records(DECOMPRESSED_BATCH_BYTES_MAX)
         .map_err(|error| error.to_string())?;
@@ -114,4 +203,21 @@ fn replay_batch(
         }
     }
     Ok(())
+}
+
+/// Of a partition of which something is lost: an offset that is not known may have been there, and whoever
+/// asks for it must not begin anew because of that.
+pub(crate) fn without_unknown(answer: Answer) -> Answer {
+    let Answer::FetchOffsets(mut group) = answer else {
+        return answer;
+    };
+    if group.error_code == 0 {
+        let rows = group
+            .topics
+            .iter_mut()
+            .flat_map(|topic| &mut topic.partitions);
+        let unknown = rows.filter(|row| row.committed_offset < 0 && row.error_code == 0);
+        unknown.for_each(|row| row.error_code = ErrorCode::KafkaStorageError.code());
+    }
+    Answer::FetchOffsets(group)
 }

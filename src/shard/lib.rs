@@ -48,6 +48,7 @@ mod producer_ids;
 mod producers;
 mod question;
 mod retention;
+mod scrub;
 mod service;
 mod shard;
 #[cfg(test)]

@@ -22,7 +22,7 @@ use thalweg_reactor::{
     LogGate, Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time,
 };
 use thalweg_storage::{
-    Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, set_partition_aside,
+    Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, Scrubber, set_partition_aside,
 };
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
@@ -33,6 +33,7 @@ use crate::flushing;
 use crate::partition::{OpenContext, Partition, PartitionError};
 use crate::peer::{Mail, PeerRequest};
 use crate::retention;
+use crate::scrub;
 use crate::shard::{Shard, ShardParts};
 use crate::together;
 
@@ -95,6 +96,8 @@ pub struct ShardSetup {
     pub view: Arc<ClusterView>,
     /// The cleaner that compacts the logs of this shard; `None` when nothing is to be compacted.
     pub cleaner: Option<Cleaner>,
+    /// Checks the logs of this shard.
+    pub scrubber: Scrubber,
     /// The places of connections, when this shard tells the accept loop of changed limits.
     pub slots: Option<Arc<ConnectionSlots>>,
 }
@@ -184,6 +187,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         health: setup.health,
         flush_bytes: shard.config.log_flush_interval_bytes(),
         flush_ms: shard.config.log_flush_interval_ms(),
+        scrubber: Some(setup.scrubber),
         ..LogOptions::default()
     };
     let life = Rc::new(Lifecycle {
@@ -235,6 +239,7 @@ fn keep_house(shard: &Rc<Shard>, cleaner: Option<Cleaner>) -> Vec<task::Task<()>
     let others = [
         task::spawn(expire_producers(Rc::clone(shard))),
         task::spawn(retention::enforce(Rc::clone(shard))),
+        task::spawn(scrub::enforce(Rc::clone(shard))),
         task::spawn(flushing::keep_up(Rc::clone(shard))),
         task::spawn(flushing::record(Rc::clone(shard))),
         task::spawn(flushing::mark(Rc::clone(shard))),
@@ -482,6 +487,7 @@ impl Lifecycle {
         let producers = self.shard.producers();
         let waiting = self.shard.mailbox_depth();
         let unflushed = self.shard.unflushed_bytes();
+        let quarantined = self.shard.quarantined();
         let mut metrics = self.shard.metrics.borrow_mut();
         let stats = thalweg_reactor::stats::read();
         metrics.counters.partitions_led = led;
@@ -489,6 +495,8 @@ impl Lifecycle {
         metrics.counters.fetches_parked = parked;
         metrics.counters.producers = producers;
         metrics.counters.unflushed_bytes = unflushed;
+        metrics.counters.quarantined_ranges = quarantined.0;
+        metrics.counters.quarantined_bytes = quarantined.1;
         self.shard.coordinators.gauge(&mut metrics.counters);
         metrics.counters.mailbox_depth = waiting;
         metrics.counters.reactor_ops = stats.ops_started;

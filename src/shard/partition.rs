@@ -8,6 +8,7 @@ mod compaction;
 mod flushing;
 mod lag;
 mod retention;
+mod scrub;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -513,7 +514,16 @@ impl Partition {
             ReadError::Closed => ErrorCode::NotLeaderOrFollower,
             // Reads look again by themselves; whoever sees it has clients do so.
             ReadError::Replaced | ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
-            ReadError::Io { .. } | ReadError::Damaged { .. } | ReadError::Records { .. } => {
+            // A retry is of no use, so the error is not one of those that clients retry in silence.
+            ReadError::Quarantined { .. } => {
+                tracing::debug!(partition = %self.log.name(), %error, "read refused");
+                ErrorCode::CorruptMessage
+            }
+            ReadError::Damaged { .. } => {
+                tracing::error!(partition = %self.log.name(), %error, "read failed");
+                ErrorCode::CorruptMessage
+            }
+            ReadError::Io { .. } | ReadError::Records { .. } => {
                 tracing::error!(partition = %self.log.name(), %error, "read failed");
                 ErrorCode::KafkaStorageError
             }

@@ -250,6 +250,13 @@ impl Shard {
         partitions.values().map(|p| p.unflushed_bytes()).sum()
     }
 
+    /// Number and bytes of the damaged ranges of all logs that are not served.
+    pub(crate) fn quarantined(&self) -> (u64, u64) {
+        let partitions = self.partitions.borrow();
+        let sizes = partitions.values().map(|p| p.quarantined_size());
+        sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
     pub(crate) fn producers(&self) -> u64 {
         self.partitions
             .borrow()

@@ -185,14 +185,31 @@ pub enum ReadError {
         source: io::Error,
     },
     /// A batch on the way to the answer is damaged. Never served (ST-19).
-    #[error("{} is damaged at byte {position}: {reason}", path.display())]
+    #[error("{} is damaged at byte {position} (offset {offset}): {reason}", path.display())]
     Damaged {
         /// The segment's `.log` file.
         path: PathBuf,
         /// Where the bad batch begins.
         position: u64,
+        /// Smallest offset that it may have.
+        offset: Offset,
         /// What is wrong.
         reason: BadBatch,
+    },
+    /// The offset is in a range that is known to be damaged. Never served (ST-19).
+    #[error(
+        "offset {asked} is in what is damaged of {} from byte {position} on; reading can go on at \
+         offset {next}", path.display()
+    )]
+    Quarantined {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Where the range begins.
+        position: u64,
+        /// What was asked for.
+        asked: Offset,
+        /// Offset behind the range.
+        next: Offset,
     },
     /// The records inside a batch can not be read (lookups by timestamp only).
     #[error("the batch at byte {position} of {} can not be read: {reason}", path.display())]

@@ -35,6 +35,16 @@ pub enum IndexDamage {
     Range(usize),
 }
 
+impl IndexDamage {
+    /// True when there is no file that could be damaged.
+    pub(crate) fn is_missing(self) -> bool {
+        match self {
+            IndexDamage::Missing => true,
+            IndexDamage::Length(_) | IndexDamage::Order(_) | IndexDamage::Range(_) => false,
+        }
+    }
+}
+
 /// An offset index in memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OffsetIndex {
@@ -52,6 +62,10 @@ impl OffsetIndex {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    pub(crate) fn entries(&self) -> &[IndexEntry] {
+        &self.entries
     }
 
     pub(crate) fn last(&self) -> Option<IndexEntry> {

@@ -144,6 +144,11 @@ impl Indexes {
         self.bytes_since_entry += batch.bytes;
     }
 
+    /// The segment goes on at `offset`, behind what is damaged.
+    pub(crate) fn on_passed_over(&mut self, offset: Offset) {
+        self.end = self.end.max(offset);
+    }
+
     /// Adds the last entry of the time index: the segment gets no more batches, or is being closed.
     pub(crate) fn complete(&mut self) {
         self.push_max();

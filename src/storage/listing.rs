@@ -8,6 +8,7 @@ use thalweg_types::Offset;
 
 use crate::error::LogError;
 use crate::name::{CleanStep, FileKind, clean_step, file_kind};
+use crate::quarantine::QUARANTINE;
 
 /// The files of a partition directory that matter.
 #[derive(Debug, Default)]
@@ -26,6 +27,8 @@ pub(crate) struct Listing {
     pub(crate) next: Option<u64>,
     /// New files of compactions past their point of no return: segment and final suffix.
     pub(crate) swaps: Vec<(Offset, &'static str)>,
+    /// The file of damaged ranges is there.
+    pub(crate) has_quarantine: bool,
     /// Segments that a compaction was writing.
     pub(crate) cleaned_logs: BTreeSet<Offset>,
 }
@@ -74,7 +77,7 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             FileKind::Snapshot(at) => {
                 listing.snapshots.insert(at);
             }
-            FileKind::Other => {}
+            FileKind::Other => listing.has_quarantine |= name == QUARANTINE,
         }
     }
     let orphans = indexes

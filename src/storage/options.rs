@@ -12,6 +12,7 @@ use crate::cache::SegmentCache;
 use crate::health::DirHealth;
 use crate::name::PartitionName;
 use crate::queued::QueuedBytes;
+use crate::scrub::Scrubber;
 
 /// The properties that a log obeys. The defaults are Kafka's.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct LogOptions {
     pub cache: SegmentCache,
     /// What is appended and not yet written; the logs of one shard share it.
     pub queued: Rc<QueuedBytes>,
+    /// Checks segments apart from the log's thread; without one that is done on it.
+    pub scrubber: Option<Scrubber>,
     /// Whether the log directory works; the logs in it share it.
     pub health: Arc<DirHealth>,
     /// Where writes, rolls and flushes are counted; the logs of one shard share it.
@@ -62,6 +65,7 @@ impl Default for LogOptions {
             flush_ms: u64::MAX,
             cache: SegmentCache::new(),
             queued: Rc::default(),
+            scrubber: None,
             health: Arc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),
         }

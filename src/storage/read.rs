@@ -87,11 +87,16 @@ impl Log {
         up_to: Offset,
         bytes_max: u32,
     ) -> Result<ReadPlan, ReadError> {
-        if let Some(plan) = self.plan_from_memory(from, up_to, bytes_max)? {
-            return Ok(plan);
-        }
-        let up_to = up_to.min(self.written_end());
-        let located = self.locate(from).await;
+        let located = loop {
+            if let Some(plan) = self.plan_from_memory(from, up_to, bytes_max)? {
+                return Ok(plan);
+            }
+            match self.locate(from).await {
+                // Around what was just found to be damaged.
+                Err(error) if self.note_met(&error) => {}
+                located => break located,
+            }
+        };
         if located.is_err() {
             // Its segment may have been deleted since: then that is the answer.
             check_range(&self.inner.state.borrow(), from)?;
@@ -101,10 +106,12 @@ impl Log {
             let file = self.active_file()?;
             return Ok(ReadPlan::nothing(file, from));
         };
+        let up_to = up_to.min(self.written_end());
+        let up_to = start.segment.readable(start.first.base_offset, up_to)?;
         if start.first.last_offset >= up_to {
             return Ok(ReadPlan::nothing(start.warm.file, from));
         }
-        let run = extent(&start, up_to, u64::from(bytes_max)).await?;
+        let run = self.extent(&start, up_to, u64::from(bytes_max)).await?;
         Ok(ReadPlan::of(start.warm.file, &run))
     }
 
@@ -124,7 +131,8 @@ impl Log {
         let state = self.inner.state.borrow();
         state.check_readable()?;
         check_range(&state, from)?;
-        let up_to = up_to.min(state.written_end);
+        let segment = &state.segments[state.segment_for(from)];
+        let up_to = segment.readable(from, up_to.min(state.written_end))?;
         let file_of = |segment: Offset| {
             let segment = &state.segments[state.segment_for(segment)];
             segment.warm_now().map(|warm| warm.file)
@@ -177,7 +185,19 @@ impl Log {
                 position,
                 size,
             );
-            while let Some(mark) = step(&mut scan, &segment).await? {
+            loop {
+                // What is asked for may be in what is damaged: that is no reason to go on behind it.
+                if let Some(range) = segment.damage_at(scan.position())
+                    && range.next > from
+                {
+                    return Err(segment.quarantined(from, &range));
+                }
+                if segment.skip_damage(&mut scan) {
+                    continue;
+                }
+                let Some(mark) = step(&mut scan, &segment).await? else {
+                    break;
+                };
                 if mark.last_offset >= from {
                     return Ok(Some(Start {
                         segment,
@@ -197,37 +217,49 @@ impl Log {
     }
 }
 
-/// How far a read that begins at `start` reaches.
-async fn extent(start: &Start, up_to: Offset, bytes_max: u64) -> Result<Run, ReadError> {
-    let first = &start.first;
-    let limit = first.position.saturating_add(bytes_max);
-    let mut run = Run {
-        segment: start.segment.base,
-        position: first.position,
-        bytes: first.bytes,
-        first_offset: first.base_offset,
-        end_offset: first.last_offset.plus(1),
-    };
-    if start.size <= limit && start.end <= up_to {
-        run.bytes = start.size - first.position;
-        run.end_offset = start.end;
-        return Ok(run);
-    }
-    // Every batch before an indexed one that begins within the limit ends within it too.
-    let indexed = start.warm.indexes.borrow().batch_start_within(limit, up_to);
-    let from = indexed.clamp(first.end(), start.size.max(first.end()));
-    let file = start.warm.file.clone();
-    let mut scan = BatchScan::new(file, Check::Headers, start.segment.base, from, start.size);
-    run.bytes = from - first.position;
-    while let Some(mark) = step(&mut scan, &start.segment).await? {
-        if mark.end() > limit || mark.last_offset >= up_to {
-            run.end_offset = mark.base_offset;
-            break;
+impl Log {
+    /// How far a read that begins at `start` reaches: up to what is damaged at most.
+    async fn extent(&self, start: &Start, up_to: Offset, bytes_max: u64) -> Result<Run, ReadError> {
+        let first = &start.first;
+        let limit = first.position.saturating_add(bytes_max);
+        let mut run = Run {
+            segment: start.segment.base,
+            position: first.position,
+            bytes: first.bytes,
+            first_offset: first.base_offset,
+            end_offset: first.last_offset.plus(1),
+        };
+        if start.size <= limit && start.end <= up_to {
+            run.bytes = start.size - first.position;
+            run.end_offset = start.end;
+            return Ok(run);
         }
-        run.bytes = mark.end() - first.position;
-        run.end_offset = mark.last_offset.plus(1);
+        // Every batch before an indexed one that begins within the limit ends within it too.
+        let indexed = start.warm.indexes.borrow().batch_start_within(limit, up_to);
+        let from = indexed.clamp(first.end(), start.size.max(first.end()));
+        let file = start.warm.file.clone();
+        let mut scan = BatchScan::new(file, Check::Headers, start.segment.base, from, start.size);
+        run.bytes = from - first.position;
+        loop {
+            if let Some(range) = start.segment.damage_at(scan.position()) {
+                run.end_offset = range.first;
+                break;
+            }
+            let met = match step(&mut scan, &start.segment).await {
+                Err(error) if self.note_met(&error) => None,
+                stepped => Some(stepped?),
+            };
+            let Some(met) = met else { continue };
+            let Some(mark) = met else { break };
+            if mark.end() > limit || mark.last_offset >= up_to {
+                run.end_offset = mark.base_offset;
+                break;
+            }
+            run.bytes = mark.end() - first.position;
+            run.end_offset = mark.last_offset.plus(1);
+        }
+        Ok(run)
     }
-    Ok(run)
 }
 
 pub(crate) fn check_range(state: &State, from: Offset) -> Result<(), ReadError> {
@@ -241,17 +273,19 @@ pub(crate) fn check_range(state: &State, from: Offset) -> Result<(), ReadError> 
     Ok(())
 }
 
-/// The next batch of a scan, with its errors put in words.
+/// The next batch of a scan that is not known to be damaged, with its errors put in words.
 pub(crate) async fn step(
     scan: &mut BatchScan,
     segment: &Segment,
 ) -> Result<Option<BatchMark>, ReadError> {
+    while segment.skip_damage(scan) {}
     match scan.next().await {
         Ok(Step::Batch(mark, _)) => Ok(Some(mark)),
         Ok(Step::End) => Ok(None),
         Ok(Step::Bad(reason)) => Err(ReadError::Damaged {
             path: segment.path(),
             position: scan.position(),
+            offset: scan.next_offset(),
             reason,
         }),
         Err(source) => Err(ReadError::Io {

@@ -34,6 +34,7 @@ use crate::name::{index_path, snapshot_path, time_index_path};
 use crate::next_segment;
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
+use crate::quarantine;
 use crate::removal::files_of;
 use crate::scan::{self, BadBatch, BatchScan, Check, Step};
 use crate::segment::{Segment, load_indexes};
@@ -105,6 +106,9 @@ pub(crate) async fn recover(
     let listing = next_segment::adopt(dir, list(dir).await?).await?;
     let listing = finish_swaps(dir, listing).await?;
     let mut work = Work::new(dir, &options, &opening, &listing);
+    if listing.has_quarantine {
+        quarantine::load(dir, &work.segments).await?;
+    }
     match opening.recovery {
         Recovery::AfterCleanStop => {
             work.open_clean().await?;
@@ -203,19 +207,13 @@ impl Work {
             .await?;
         let path = active.path();
         let file = self.open_log(&path).await?;
-        let loaded = load_indexes(
-            &self.dir,
-            active.base,
-            &file,
-            active.size.get(),
-            self.interval_bytes,
-        )
-        .await
-        .map_err(|error| LogError::Io {
-            operation: "read the indexes of",
-            path: path.clone(),
-            source: std::io::Error::other(error.to_string()),
-        })?;
+        let loaded = load_indexes(&active, &file)
+            .await
+            .map_err(|error| LogError::Io {
+                operation: "read the indexes of",
+                path: path.clone(),
+                source: std::io::Error::other(error.to_string()),
+            })?;
         if let Some((position, reason)) = loaded.bad {
             let offset = loaded.indexes.end();
             // All of the log was on the disk: the recovery point lies somewhere above.
@@ -322,6 +320,10 @@ impl Work {
             .after(self.end, epoch);
         let (mut first_timestamp, mut first_offset) = (None, None);
         let bad = loop {
+            if segment.skip_damage(&mut scan) {
+                indexes.on_passed_over(scan.next_offset());
+                continue;
+            }
             match scan.next().await.map_err(LogError::io("read", &path))? {
                 Step::Batch(mark, header) => {
                     first_offset = first_offset.or(Some(mark.base_offset));

@@ -14,6 +14,7 @@ use thalweg_reactor::task;
 use thalweg_types::{LeaderEpoch, Offset};
 
 use crate::indexes::BatchMark;
+use crate::scrub::Gentle;
 
 /// Bytes read at once when only headers are wanted: about one index interval.
 const HEADER_CHUNK_BYTES: usize = 4 * 1024;
@@ -190,6 +191,7 @@ pub(crate) struct BatchScan {
     chunk: BytesMut,
     chunk_at: u64,
     headers_this_turn: u32,
+    gentle: Option<Gentle>,
 }
 
 impl BatchScan {
@@ -210,7 +212,21 @@ impl BatchScan {
             chunk: BytesMut::new(),
             chunk_at: 0,
             headers_this_turn: 0,
+            gentle: None,
         }
+    }
+
+    /// Reads what is checksummed by `gentle`.
+    pub(crate) fn gently(mut self, gentle: Option<Gentle>) -> Self {
+        self.gentle = gentle;
+        self
+    }
+
+    /// Goes on at `position`, where a batch begins or the segment ends, with an offset of at least
+    /// `next_offset`.
+    pub(crate) fn pass_over(&mut self, position: u64, next_offset: Offset) {
+        self.position = position.clamp(self.position, self.end);
+        self.follows.next_offset = self.follows.next_offset.max(next_offset);
     }
 
     /// Offsets and epochs must not run back behind what came before this file.
@@ -317,8 +333,13 @@ impl BatchScan {
                 }
             }
             Check::Checksums => {
-                let bytes = left.min(CHECKSUM_CHUNK_BYTES);
-                self.chunk = fs::read_at(&self.file, at, bytes).await?;
+                self.chunk = match &self.gentle {
+                    Some(gentle) => gentle.read(&self.file, at, left).await?,
+                    None => {
+                        let bytes = left.min(CHECKSUM_CHUNK_BYTES);
+                        fs::read_at(&self.file, at, bytes).await?
+                    }
+                };
                 self.chunk_at = at;
             }
         }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, File, OpenMode};
@@ -22,6 +23,7 @@ use crate::error::ReadError;
 use crate::index::IndexDamage;
 use crate::indexes::{BatchMark, Indexes, MaxTimestamp};
 use crate::name::{index_path, log_path, time_index_path, txn_index_path};
+use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 
 /// What a segment has in memory while it is warm. Clones are cheap and keep it alive.
@@ -104,6 +106,12 @@ pub(crate) struct Segment {
     retired: Cell<bool>,
     /// Transactions aborted here.
     pub(crate) aborted: RefCell<Aborted>,
+    /// What is not served, in order.
+    pub(crate) damaged: RefCell<Vec<DamagedRange>>,
+    /// Somebody met damage here, and how far it reaches is not known.
+    pub(crate) is_suspect: Cell<bool>,
+    /// When every byte was checked last, in this life.
+    pub(crate) looked_at: Cell<Option<Instant>>,
 }
 
 impl Segment {
@@ -157,6 +165,9 @@ impl Segment {
             last_used: Cell::new(0),
             retired: Cell::new(false),
             aborted: RefCell::new(Aborted::none()),
+            damaged: RefCell::default(),
+            is_suspect: Cell::new(false),
+            looked_at: Cell::new(None),
         })
     }
 
@@ -242,6 +253,11 @@ impl Segment {
         self.drop_memory();
     }
 
+    /// True after [`Segment::retire`].
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.get()
+    }
+
     /// Bytes of the indexes in memory.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.warm
@@ -261,14 +277,7 @@ impl Segment {
             Err(_) if self.retired.get() => return Err(ReadError::Replaced),
             opened => opened.map_err(ReadError::io("open", &path))?,
         };
-        let loaded = load_indexes(
-            &self.dir,
-            self.base,
-            &file,
-            self.size.get(),
-            self.interval_bytes,
-        )
-        .await;
+        let loaded = load_indexes(self, &file).await;
         if self.retired.get() {
             // What was opened by that name may be what took its place.
             return Err(ReadError::Replaced);
@@ -281,6 +290,7 @@ impl Segment {
             return Err(ReadError::Damaged {
                 path,
                 position,
+                offset: loaded.indexes.end(),
                 reason,
             });
         }
@@ -393,18 +403,16 @@ pub(crate) struct LoadedIndexes {
 /// Reads both index files, checks them, and walks the batches behind the last entry; rebuilds them
 /// from the batch headers if they are missing or wrong (ST-9).
 pub(crate) async fn load_indexes(
-    dir: &Path,
-    base: Offset,
+    segment: &Segment,
     file: &File,
-    log_bytes: u64,
-    interval_bytes: u64,
 ) -> Result<LoadedIndexes, ReadError> {
-    let path = log_path(dir, base);
+    let (dir, base, interval_bytes) = (&segment.dir, segment.base, segment.interval_bytes);
+    let (path, log_bytes) = (segment.path(), segment.size.get());
     let files = read_index_files(dir, base, log_bytes, interval_bytes).await?;
     let mut damage = None;
     match files {
         Ok(mut indexes) => {
-            let bad = walk(file, base, &mut indexes, log_bytes)
+            let bad = walk(file, segment, &mut indexes)
                 .await
                 .map_err(ReadError::io("read", &path))?;
             let beyond = indexes
@@ -425,7 +433,7 @@ pub(crate) async fn load_indexes(
         Err(reason) => damage = damage.or(Some(reason)),
     }
     let mut indexes = Indexes::new(base, interval_bytes);
-    let bad = walk(file, base, &mut indexes, log_bytes)
+    let bad = walk(file, segment, &mut indexes)
         .await
         .map_err(ReadError::io("read", &path))?;
     Ok(LoadedIndexes {
@@ -475,16 +483,19 @@ pub(crate) async fn read_index_files(
 /// Largest index file that is read at all: a larger one is rebuilt.
 const INDEX_FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Shows `indexes` every batch from its resume position to `end`.
+/// Shows `indexes` every batch from its resume position to the end of the segment.
 async fn walk(
     file: &File,
-    base: Offset,
+    segment: &Segment,
     indexes: &mut Indexes,
-    end: u64,
 ) -> io::Result<Option<(u64, BadBatch)>> {
-    let from = indexes.resume_position();
-    let mut scan = BatchScan::new(file.clone(), Check::Headers, base, from, end);
+    let (from, end) = (indexes.resume_position(), segment.size.get());
+    let mut scan = BatchScan::new(file.clone(), Check::Headers, segment.base, from, end);
     loop {
+        if segment.skip_damage(&mut scan) {
+            indexes.on_passed_over(scan.next_offset());
+            continue;
+        }
         match scan.next().await? {
             Step::Batch(mark, _) => indexes.on_resumed(&mark),
             Step::End => return Ok(None),

@@ -125,6 +125,9 @@ impl Log {
             let file = warm.file.clone();
             let mut scan = BatchScan::new(file, Check::Headers, segment.base, position, size);
             loop {
+                if segment.skip_damage(&mut scan) {
+                    continue;
+                }
                 match scan.next().await {
                     Ok(Step::Batch(mark, header)) if mark.last_offset >= from => {
                         let marker = match header.is_control() {
@@ -142,6 +145,7 @@ impl Log {
                         return Err(ReadError::Damaged {
                             path: segment.path(),
                             position: scan.position(),
+                            offset: scan.next_offset(),
                             reason,
                         });
                     }

@@ -40,6 +40,10 @@ impl TimeIndex {
         self.entries.len()
     }
 
+    pub(crate) fn entries(&self) -> &[TimeIndexEntry] {
+        &self.entries
+    }
+
     pub(crate) fn last(&self) -> Option<TimeIndexEntry> {
         self.entries.last().copied()
     }

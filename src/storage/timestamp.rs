@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use thalweg_protocol::records::{BatchError, BatchHeader, Codec, records_of};
+use thalweg_protocol::records::{BatchError, BatchHeader, Codec, crc_matches, records_of};
 use thalweg_reactor::{fs, task};
 use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, LOOKUP_INLINE_BYTES_MAX};
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
@@ -12,7 +12,7 @@ use crate::error::ReadError;
 use crate::indexes::{BatchMark, MaxTimestamp};
 use crate::log::Log;
 use crate::read::step;
-use crate::scan::{BatchScan, Check};
+use crate::scan::{BadBatch, BatchScan, Check};
 use crate::segment::{Segment, Warm};
 
 /// The record that answers a lookup.
@@ -46,6 +46,8 @@ impl Log {
                 // A segment was compacted or deleted under the search.
                 Err(ReadError::Replaced) => {}
                 Err(_) if self.start_offset() > from => {}
+                // Around what was just found to be damaged.
+                Err(error) if self.note_met(&error) => {}
                 found => return found,
             }
         }
@@ -81,6 +83,8 @@ impl Log {
                 // A segment was compacted or deleted under the search.
                 Err(ReadError::Replaced) => {}
                 Err(_) if self.start_offset() > from => {}
+                // Around what was just found to be damaged.
+                Err(error) if self.note_met(&error) => {}
                 found => return found,
             }
         }
@@ -225,6 +229,14 @@ async fn ask(
     let bytes = fs::read_at(&warm.file, mark.position, mark.bytes as usize)
         .await
         .map_err(ReadError::io("read", segment.path()))?;
+    if !crc_matches(&bytes) {
+        return Err(ReadError::Damaged {
+            path: segment.path(),
+            position: mark.position,
+            offset: mark.base_offset,
+            reason: BadBatch::Checksum,
+        });
+    }
     let compressed = |header: BatchHeader| header.codec() != Ok(Codec::None);
     let long =
         bytes.len() > LOOKUP_INLINE_BYTES_MAX || BatchHeader::parse(&bytes).is_ok_and(compressed);

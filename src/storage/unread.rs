@@ -38,6 +38,7 @@ impl Log {
         let at = start.first.position;
         let file = start.warm.file.clone();
         let mut scan = BatchScan::new(file, Check::Headers, start.segment.base, at, start.size);
+        while start.segment.skip_damage(&mut scan) {}
         let since = match scan.next().await {
             Ok(Step::Batch(_, header)) => header.base_timestamp,
             Ok(Step::End | Step::Bad(_)) => TimestampMs::NONE,

@@ -360,6 +360,13 @@ pub const OPENING_SAID_EVERY_MS: u64 = 2_000;
 /// Time between two lines that say that a checkpoint can not be written.
 pub const NOT_RECORDED_SAID_EVERY_MS: u64 = 60_000;
 
+/// Looks of the scrub that wait for its thread. A shard has one under way and one for each segment in which
+/// damage was met; when full, the shard's task waits.
+pub const SCRUB_LOOKS_WAITING_MAX: usize = 1_024;
+
+/// Damaged ranges of one segment that are told apart: from the last one on, all of it counts as damaged.
+pub const QUARANTINE_RANGES_PER_SEGMENT_MAX: usize = 1_000;
+
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 

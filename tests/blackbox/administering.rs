@@ -18,7 +18,7 @@ use crate::broker::{Broker, Options};
 use crate::wire::{Connection, Topic, error, newest};
 
 const TOPIC: i8 = 2;
-const BROKER: i8 = 4;
+pub const BROKER: i8 = 4;
 
 /// Sets, or with `None` removes, one property.
 pub fn alter(

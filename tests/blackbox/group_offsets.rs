@@ -19,6 +19,8 @@ use crate::broker::{Broker, eventually, is_long};
 use crate::groups::{
     commit_patiently, commit_request, fetch_all, once_loaded, options, with_coordinators,
 };
+use crate::scrubbing::flip;
+use crate::tool::thalweg;
 use crate::wire::{Connection, error};
 
 fn of(topic: &str, offset: i64) -> BTreeMap<(String, i32), i64> {
@@ -225,4 +227,86 @@ fn rp_116_offsets_by_topic_id_are_those_of_that_topic() {
     ];
     assert_eq!(rows(&found), wanted);
     assert_eq!(rows(&fetch_by_id(&mut client, None)), []);
+}
+
+fn fetch_one(client: &mut Connection, group: &str) -> (i64, ErrorCode) {
+    let request = OffsetFetchRequest {
+        groups: vec![OffsetFetchRequestGroup {
+            group_id: group.to_owned(),
+            topics: Some(vec![OffsetFetchRequestTopics {
+                name: "t".to_owned(),
+                partition_indexes: vec![0],
+                ..Default::default()
+            }]),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let answer = client.call(&request, 8).groups.remove(0);
+    let row = &answer.topics[0].partitions[0];
+    (row.committed_offset, error(row.error_code))
+}
+
+/// Two damaged batches in a partition of the offsets topic take what was in them and nothing else: its
+/// other groups go on, all are listed, and an offset that may have been in them is not denied.
+#[test]
+fn groups_are_loaded_around_what_is_damaged() {
+    let mut options = options();
+    options.properties[1].1 = "1".to_owned();
+    let mut broker = Broker::start_with(options);
+    let mut client = with_coordinators(&broker);
+    client.create_topic("t", 2, &[]);
+    for (group, partition, offset) in [
+        ("old", 0, 3),
+        ("lost", 0, 5),
+        ("whole", 0, 7),
+        ("old", 0, 9),
+        ("whole", 1, 1),
+    ] {
+        commit_patiently(&mut client, group, &[("t", partition, offset)]);
+    }
+    broker.stop();
+    let segment = broker.partition("__consumer_offsets", 0);
+    let segment = segment.join("00000000000000000000.log");
+    let places = [flip(&segment, 1), flip(&segment, 3)];
+    for life in ["first", "second"] {
+        broker.start_again();
+        let mut client = broker.connect();
+        assert_eq!(fetch_all(&mut client, "whole").len(), 2, "{life}");
+        let lines = broker.log();
+        let around = |line: &&String| line.contains("GROUPS LOADED AROUND DAMAGE");
+        let lines: Vec<_> = lines.iter().filter(around).collect();
+        assert_eq!(lines.len(), 2, "{life}: {lines:?}");
+        for (line, (offset, at)) in lines.iter().zip(places) {
+            assert!(line.contains(segment.to_str().expect("UTF-8")), "{line}");
+            assert!(line.contains(&format!("position={at} ")), "{line}");
+            assert!(line.contains(&format!("offset={offset} ")), "{line}");
+        }
+        assert_eq!(fetch_one(&mut client, "whole"), (7, ErrorCode::None));
+        assert_eq!(fetch_one(&mut client, "old"), (3, ErrorCode::None));
+        let unknown = (-1, ErrorCode::KafkaStorageError);
+        assert_eq!(fetch_one(&mut client, "lost"), unknown, "{life}");
+        let listed = client.call(&ListGroupsRequest::default(), 4);
+        assert_eq!(error(listed.error_code), ErrorCode::None);
+        let names = listed.groups.iter().map(|group| &*group.group_id);
+        let names = names.collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(names, ["old", "whole"].into());
+        assert_eq!(broker.metric("thalweg_coordinators_damaged", &[]), 1.0);
+        broker.kill();
+    }
+    // Committed anew it is known again; with the damage taken out, what is not there was never there.
+    broker.start_again();
+    let mut client = broker.connect();
+    commit_patiently(&mut client, "lost", &[("t", 0, 5)]);
+    assert_eq!(fetch_one(&mut client, "lost"), (5, ErrorCode::None));
+    broker.stop();
+    let data = broker.data();
+    let data = data.to_str().expect("UTF-8");
+    let repaired = thalweg(&["repair", "--data-dir", data, "--yes"]);
+    assert!(repaired.status.success(), "{repaired:?}");
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(fetch_all(&mut client, "lost"), of("t", 5));
+    assert_eq!(fetch_one(&mut client, "never"), (-1, ErrorCode::None));
+    assert_eq!(broker.metric("thalweg_coordinators_damaged", &[]), 0.0);
 }

@@ -32,6 +32,7 @@ mod producing;
 mod refusals;
 mod restarting;
 mod retention;
+mod scrubbing;
 mod seeing;
 mod service;
 mod sessions;

@@ -24,6 +24,7 @@ use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 use super::cleaners::Cleaners;
 use super::fatal;
 use super::layout::Layout;
+use super::scrubbing::Scrubbing;
 
 /// The threads of the shards.
 pub(super) struct Shards {
@@ -32,6 +33,7 @@ pub(super) struct Shards {
     sockets: Vec<mailbox::Sender<Incoming>>,
     slots: Arc<ConnectionSlots>,
     cleaners: Cleaners,
+    scrubbing: Scrubbing,
 }
 
 impl Shards {
@@ -52,6 +54,7 @@ impl Shards {
             sockets: Vec::new(),
             slots: ConnectionSlots::new(thalweg_shard::connection_limits(config)),
             cleaners: Cleaners::start(config, count)?,
+            scrubbing: Scrubbing::start()?,
         };
         let links = thalweg_shard::connect(count);
         for (i, (commands, link)) in inboxes.into_iter().zip(links).enumerate() {
@@ -72,6 +75,7 @@ impl Shards {
                 connections,
                 view: Arc::clone(&view),
                 cleaner: shards.cleaners.of_shard(i),
+                scrubber: shards.scrubbing.scrubber()?,
                 slots: (i == 0).then(|| Arc::clone(&shards.slots)),
             };
             let options = RuntimeOptions {
@@ -139,6 +143,7 @@ impl Shards {
         commands: &[mailbox::Sender<ShardCommand>],
     ) -> Vec<StoppedPartition> {
         self.cleaners.begin_stop();
+        self.scrubbing.begin_stop();
         let mut replies = Vec::new();
         for shard in commands {
             let (reply, stopped) = oneshot::channel();
@@ -159,6 +164,7 @@ impl Shards {
             }
         }
         self.cleaners.join();
+        self.scrubbing.join();
         stopped
     }
 }

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::file::{File, FsError};
 use crate::disk::{self, Operation};
 use crate::engine::{self, Op, ReadOp, WriteOp};
-use crate::sys;
+use crate::sys::{self, Advice};
 use crate::workers::{FLUSHERS, SYNCERS};
 
 /// Writes `bufs` one after the other at `offset` and gives the count of bytes, which is always that
@@ -68,6 +68,35 @@ pub fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<Optio
                 return Err(FsError::wrap("read", file.path(), Some(offset), error));
             }
         }
+    }
+}
+
+/// How many pages of `[offset, offset + len)` the page cache holds; `None` where the kernel does not tell.
+pub fn cached_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
+    match disk::is_simulated() {
+        true => None,
+        false => sys::cached_pages(file.as_raw_fd(), offset, len).ok(),
+    }
+}
+
+/// From now on reads of this handle bring nothing into the page cache but what they ask for. Where the
+/// file system does not know of it, nothing changes.
+pub fn no_read_ahead(file: &File) {
+    advise(file, 0, 0, Advice::NoReadAhead);
+}
+
+/// Lets go of what the page cache holds of `[offset, offset + len)`, whole pages only, as far as it is
+/// on the disk. Bytes and readers notice nothing of it.
+pub fn forget_cached(file: &File, offset: u64, len: u64) {
+    advise(file, offset, len, Advice::NotNeeded);
+}
+
+/// Only a hint: a refusal changes how fast things are and nothing else.
+fn advise(file: &File, offset: u64, len: u64, advice: Advice) {
+    if !disk::is_simulated()
+        && let Err(errno) = sys::advise(file.as_raw_fd(), offset, len, advice)
+    {
+        tracing::debug!(path = %file.path().display(), errno, "the kernel took no advice");
     }
 }
 

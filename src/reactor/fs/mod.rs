@@ -12,7 +12,10 @@ mod lock;
 mod namespace;
 mod syncer;
 
-pub use data::{read_at, read_cached, sync_data, sync_in_background, write_at};
+pub use data::{
+    cached_pages, forget_cached, no_read_ahead, read_at, read_cached, sync_data,
+    sync_in_background, write_at,
+};
 pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
 pub use namespace::{

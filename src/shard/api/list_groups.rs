@@ -13,7 +13,8 @@ use crate::service::Call;
 use crate::shard::Shard;
 
 /// Answers when each coordinator has. While one of them loads, that is the error of all, beside what
-/// the others have.
+/// the others have: it passes. One whose partition can not be read is left out, as Kafka does, unless nothing else
+/// can be told.
 pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
@@ -26,12 +27,22 @@ pub(crate) async fn answer(
         asked.push(shard.ask_home(home, &call, ask).await);
     }
     let mut response = ListGroupsResponse::default();
+    let (mut told, mut left_out) = (false, None);
     for coming in asked {
         let found: Result<Result<Vec<ListedGroup>, ErrorCode>, ErrorCode> = coming.get().await;
         match found.and_then(|found| found) {
-            Ok(groups) => response.groups.extend(groups),
-            Err(error) => response.error_code = error.code(),
+            Ok(groups) => {
+                told = true;
+                response.groups.extend(groups);
+            }
+            Err(ErrorCode::CoordinatorLoadInProgress) => {
+                response.error_code = ErrorCode::CoordinatorLoadInProgress.code();
+            }
+            Err(error) => left_out = Some(error),
         }
+    }
+    if let Some(error) = left_out.filter(|_| !told && response.error_code == 0) {
+        response.error_code = error.code();
     }
     shard.count_error(call.key, response.error_code);
     response

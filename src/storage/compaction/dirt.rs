@@ -76,6 +76,8 @@ impl Log {
             // The active segment is not touched, nor one that holds what is not stable.
             let closed = (0..state.segments.len() - 1)
                 .take_while(|at| state.segment_end(*at) <= limits.stable_end)
+                // What is behind a damaged segment may have keys whose tombstones must outlive it.
+                .take_while(|at| state.segments[*at].damaged.borrow().is_empty())
                 .count();
             let from = state.segment_for(first_dirty).min(closed);
             let clean: u64 = state.segments[..from].iter().map(|s| s.size.get()).sum();

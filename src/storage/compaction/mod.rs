@@ -147,6 +147,7 @@ impl CleanError {
                 ReadError::Damaged { .. } | ReadError::Records { .. } => true,
                 ReadError::OutOfRange { .. }
                 | ReadError::Io { .. }
+                | ReadError::Quarantined { .. }
                 | ReadError::Replaced
                 | ReadError::Offline { .. }
                 | ReadError::Closed => false,

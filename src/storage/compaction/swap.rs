@@ -51,6 +51,14 @@ impl Log {
             }
             Err(error) => {
                 self.judge(error);
+                if let CleanError::Damaged {
+                    path,
+                    position,
+                    reason,
+                } = error
+                {
+                    self.note_damage_at(path, *position, reason).await;
+                }
                 // The room that they take may be what was lacking.
                 self.remove_cleaned().await;
             }

@@ -1,6 +1,5 @@
 //! `.index` and `.timeindex` files: every entry, and on demand each against the batches of its log.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_types::{Offset, TimestampMs};
 
 use super::{Item, Kind, Out};
+use crate::claims::Claims;
 use crate::index::{self, INDEX_ENTRY_BYTES, absolute};
 use crate::scan::{BatchScan, Check, Step};
 use crate::time_index::{self, TIME_INDEX_ENTRY_BYTES};
@@ -16,27 +16,11 @@ use crate::time_index::{self, TIME_INDEX_ENTRY_BYTES};
 /// Larger index files are not looked into.
 const INDEX_FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What an entry claims of the batch that ends with its offset.
-struct Claim {
-    /// Of which entry.
-    entry: usize,
-    offset: Offset,
-    what: Claimed,
-}
-
-enum Claimed {
-    /// The batch begins here.
-    Position(u32),
-    /// It is the first with this timestamp, the largest so far.
-    MaxTimestamp(TimestampMs),
-}
-
 pub(super) async fn offsets(path: &Path, base: Offset, out: &mut Out<'_>) -> io::Result<()> {
     let Some(bytes) = load(path, Kind::OffsetIndex, INDEX_ENTRY_BYTES, out).await? else {
         return Ok(());
     };
-    let mut claims = VecDeque::new();
-    let mut last: Option<index::IndexEntry> = None;
+    let mut entries: Vec<index::IndexEntry> = Vec::new();
     for (i, entry) in index::decode_entries(&bytes)
         .into_iter()
         .flatten()
@@ -57,28 +41,23 @@ pub(super) async fn offsets(path: &Path, base: Offset, out: &mut Out<'_>) -> io:
         }) {
             return Ok(());
         }
-        if last.is_some_and(|last| {
+        if entries.last().is_some_and(|last| {
             last.relative_offset >= entry.relative_offset || last.position >= entry.position
         }) {
             out.damage(path, Some((i * INDEX_ENTRY_BYTES) as u64), not_ascending(i));
             return Ok(());
         }
-        last = Some(entry);
-        claims.push_back(Claim {
-            entry: i,
-            offset,
-            what: Claimed::Position(entry.position),
-        });
+        entries.push(entry);
     }
-    verify(path, base, claims, INDEX_ENTRY_BYTES, out).await
+    let claims = Claims::of_offsets(path.to_owned(), base, &entries);
+    verify(path, base, claims, out).await
 }
 
 pub(super) async fn times(path: &Path, base: Offset, out: &mut Out<'_>) -> io::Result<()> {
     let Some(bytes) = load(path, Kind::TimeIndex, TIME_INDEX_ENTRY_BYTES, out).await? else {
         return Ok(());
     };
-    let mut claims = VecDeque::new();
-    let mut last: Option<time_index::TimeIndexEntry> = None;
+    let mut entries: Vec<time_index::TimeIndexEntry> = Vec::new();
     for (i, entry) in time_index::decode_entries(&bytes)
         .into_iter()
         .flatten()
@@ -97,7 +76,7 @@ pub(super) async fn times(path: &Path, base: Offset, out: &mut Out<'_>) -> io::R
         if !out.item(Item::TimeIndexEntry { timestamp, offset }) {
             return Ok(());
         }
-        if last.is_some_and(|last| {
+        if entries.last().is_some_and(|last| {
             last.timestamp >= entry.timestamp || last.relative_offset > entry.relative_offset
         }) {
             out.damage(
@@ -107,14 +86,10 @@ pub(super) async fn times(path: &Path, base: Offset, out: &mut Out<'_>) -> io::R
             );
             return Ok(());
         }
-        last = Some(entry);
-        claims.push_back(Claim {
-            entry: i,
-            offset,
-            what: Claimed::MaxTimestamp(timestamp),
-        });
+        entries.push(entry);
     }
-    verify(path, base, claims, TIME_INDEX_ENTRY_BYTES, out).await
+    let claims = Claims::of_times(path.to_owned(), base, &entries);
+    verify(path, base, claims, out).await
 }
 
 fn not_ascending(entry: usize) -> String {
@@ -148,8 +123,7 @@ async fn load(
 async fn verify(
     path: &Path,
     base: Offset,
-    mut claims: VecDeque<Claim>,
-    entry_bytes: usize,
+    mut claims: Claims,
     out: &mut Out<'_>,
 ) -> io::Result<()> {
     let log = path.with_extension("log");
@@ -163,47 +137,14 @@ async fn verify(
     let file = fs::open(&log, OpenMode::Read).await?;
     let length = fs::len(&file).await?;
     let mut scan = BatchScan::new(file, Check::Headers, base, 0, length);
-    let mut max = TimestampMs::NONE;
     // What is wrong with the log is told where the log is inspected.
     while let Step::Batch(mark, _) = scan.next().await? {
-        max = max.max(mark.max_timestamp);
-        while let Some(claim) = claims
-            .front()
-            .filter(|claim| claim.offset <= mark.last_offset)
-        {
-            let holds = claim.offset == mark.last_offset
-                && match claim.what {
-                    Claimed::Position(position) => u64::from(position) == mark.position,
-                    Claimed::MaxTimestamp(timestamp) => {
-                        timestamp == mark.max_timestamp && timestamp == max
-                    }
-                };
-            if !holds {
-                let at = Some((claim.entry * entry_bytes) as u64);
-                let text = format!(
-                    "entry {} (offset {}) does not fit the batch at byte {} (offsets {} to {}, \
-                     largest timestamp {})",
-                    claim.entry,
-                    claim.offset,
-                    mark.position,
-                    mark.base_offset,
-                    mark.last_offset,
-                    mark.max_timestamp
-                );
-                if !out.damage(path, at, text) {
-                    return Ok(());
-                }
-            }
-            claims.pop_front();
-        }
+        claims.on_batch(&mark);
     }
-    if let Some(claim) = claims.front() {
-        let at = Some((claim.entry * entry_bytes) as u64);
-        let text = format!(
-            "entry {} (offset {}) is beyond the log",
-            claim.entry, claim.offset
-        );
-        out.damage(path, at, text);
+    for wrong in claims.all_wrong() {
+        if !out.damage(path, Some(wrong.position), wrong.text) {
+            break;
+        }
     }
     Ok(())
 }

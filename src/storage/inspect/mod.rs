@@ -44,6 +44,8 @@ pub enum Kind {
     PartitionMetadata,
     /// `meta.properties`.
     MetaProperties,
+    /// `thalweg-quarantine`.
+    Quarantine,
     /// A file that is told by its name and not looked into.
     Opaque,
 }

@@ -11,15 +11,19 @@ use crate::checkpoint::parse_partition_offsets;
 use crate::dir::{Checkpoint, META_PROPERTIES};
 use crate::meta_properties::MetaProperties;
 use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA, parse_partition_metadata};
+use crate::quarantine::{self, QUARANTINE};
 
 const TEXT_FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The kind of a text file, by its name.
 pub(super) fn kind(name: &str) -> Option<Kind> {
-    const ROOT: [Checkpoint; 3] = [
+    const ROOT: [Checkpoint; 6] = [
         Checkpoint::RecoveryPoint,
         Checkpoint::LogStart,
         Checkpoint::HighWatermark,
+        Checkpoint::FoundDamaged,
+        Checkpoint::AcceptedGaps,
+        Checkpoint::Cleaner,
     ];
     if ROOT.iter().any(|checkpoint| checkpoint.file_name() == name) {
         return Some(Kind::Checkpoint);
@@ -29,6 +33,9 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
     }
     if name == PARTITION_METADATA {
         return Some(Kind::PartitionMetadata);
+    }
+    if name == QUARANTINE {
+        return Some(Kind::Quarantine);
     }
     (name == META_PROPERTIES).then_some(Kind::MetaProperties)
 }
@@ -47,10 +54,31 @@ pub(super) async fn inspect(path: &Path, kind: Kind, out: &mut Out<'_>) -> io::R
         Kind::LeaderEpochs => leader_epochs(&bytes, out).err(),
         Kind::PartitionMetadata => partition_metadata(&bytes, out).err(),
         Kind::MetaProperties => meta_properties(&bytes, out).err(),
+        Kind::Quarantine => quarantine(&bytes, out).err(),
         Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::Opaque => None,
     };
     if let Some(text) = wrong {
         out.damage(path, None, text);
+    }
+    Ok(())
+}
+
+fn quarantine(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let ranges = quarantine::parse(bytes).map_err(|line| format!("line {line} is wrong"))?;
+    for (base, (size, damaged)) in ranges {
+        for range in damaged {
+            let value = format!(
+                "bytes {} to {} of the segment at {base} ({size} bytes), offsets {} to below {}",
+                range.bytes.start, range.bytes.end, range.first, range.next
+            );
+            let item = Item::Property {
+                key: "damaged",
+                value: &value,
+            };
+            if !out.item(item) {
+                return Ok(());
+            }
+        }
     }
     Ok(())
 }

@@ -107,9 +107,14 @@ impl Work {
         let size = segment.size.get();
         let mut scan = BatchScan::new(file, Check::Headers, segment.base, 0, size);
         // What is not valid here lies below the recovery point: reads of it will fail, not this.
-        while let Step::Batch(mark, _) = scan.next().await.map_err(LogError::io("read", &path))? {
-            self.note_epoch(mark.leader_epoch, mark.base_offset);
+        loop {
+            if segment.skip_damage(&mut scan) {
+                continue;
+            }
+            match scan.next().await.map_err(LogError::io("read", &path))? {
+                Step::Batch(mark, _) => self.note_epoch(mark.leader_epoch, mark.base_offset),
+                Step::End | Step::Bad(_) => return Ok(()),
+            }
         }
-        Ok(())
     }
 }

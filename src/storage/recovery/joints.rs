@@ -232,6 +232,9 @@ async fn ending_from(file: &File, segment: &Segment, position: u64) -> std::io::
     let size = segment.size.get();
     let mut scan = BatchScan::new(file.clone(), Check::Headers, segment.base, position, size);
     let bad = loop {
+        if segment.skip_damage(&mut scan) {
+            continue;
+        }
         match scan.next().await? {
             Step::Batch(..) => {}
             Step::End => break None,

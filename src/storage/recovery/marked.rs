@@ -84,8 +84,7 @@ impl Work {
     /// flush has been there. False when it does not reach to `next`.
     async fn take_closed(&mut self, segment: &Rc<Segment>, next: Offset) -> Result<bool, LogError> {
         let file = self.open_log(&segment.path()).await?;
-        let size = segment.size.get();
-        let loaded = load_indexes(&self.dir, segment.base, &file, size, self.interval_bytes)
+        let loaded = load_indexes(segment, &file)
             .await
             .map_err(|error| self.unreadable(segment, &error))?;
         let end = loaded.indexes.end();

@@ -2,49 +2,23 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchHeader};
-use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_types::{LeaderEpoch, Offset};
+use thalweg_reactor::fs::{self, OpenMode};
+use thalweg_types::Offset;
 
 use super::{CUT_AWAY, DAMAGES_MAX, Finding, Repair, think_done, with_ending};
+use crate::damage::{Damage, Depth, Place, SegmentWalk};
 use crate::error::{LogError, Missing};
-use crate::inspect;
 use crate::listing;
 use crate::options::{Gaps, Opening, Recovery};
+use crate::quarantine;
 use crate::removal::files_of;
-use crate::scan::{self, BadBatch, BatchScan, Check, Step};
 
 /// Bytes that are copied at once.
 const COPY_BYTES: u64 = 1024 * 1024;
 /// Of a file that is being written: a start removes it.
 const UNFINISHED: &str = ".tmp";
-
-/// A place between two batches of a segment.
-#[derive(Clone, Copy)]
-struct Place {
-    position: u64,
-    next_offset: Offset,
-    epoch: LeaderEpoch,
-}
-
-struct Segment {
-    path: PathBuf,
-    file: File,
-    base: Offset,
-    /// Where the next one begins.
-    next: Option<Offset>,
-    bytes: u64,
-}
-
-struct Damage {
-    /// Where the batch stands that is taken out.
-    at: Place,
-    text: String,
-    /// Whole batches go on there.
-    resume: Option<u64>,
-}
 
 /// Adds to `findings` what is wrong with the log in `dir` when those before are repaired, and to `opening` what
 /// follows. After a crash, what lies above the recovery point is left to the start.
@@ -64,17 +38,13 @@ pub(super) async fn check(
         Recovery::AfterCrash { recovery_point } => recovery_point,
     };
     let known_end = opening.known_end.unwrap_or_default();
-    let mut place = Place {
-        position: 0,
-        next_offset: Offset::ZERO,
-        epoch: LeaderEpoch::NONE,
-    };
+    let mut place = Place::begin(Offset::ZERO);
     for segment in segments(dir, opening).await? {
         place.position = 0;
         place.next_offset = place.next_offset.max(segment.base);
         loop {
-            let (end, damage) =
-                (segment.walk(place).await).map_err(LogError::io("read", &segment.path))?;
+            let (end, damage) = (segment.next_damage(place, |_| {}).await)
+                .map_err(LogError::io("read", &segment.path))?;
             place = end;
             let Some(damage) = damage else { break };
             if damage.at.next_offset >= up_to || findings.len() >= DAMAGES_MAX {
@@ -94,7 +64,7 @@ pub(super) async fn check(
 }
 
 /// The segments of the log. What lies below its start is on its way out.
-async fn segments(dir: &Path, opening: &Opening) -> Result<Vec<Segment>, LogError> {
+async fn segments(dir: &Path, opening: &Opening) -> Result<Vec<SegmentWalk>, LogError> {
     let start = opening.log_start.unwrap_or_default();
     let logs: Vec<_> = listing::list(dir).await?.logs.into_iter().collect();
     let mut segments = Vec::new();
@@ -104,12 +74,14 @@ async fn segments(dir: &Path, opening: &Opening) -> Result<Vec<Segment>, LogErro
             continue;
         }
         let [path, ..] = files_of(dir, *base);
-        segments.push(Segment {
+        segments.push(SegmentWalk {
             file: (fs::open(&path, OpenMode::Read).await).map_err(LogError::io("open", &path))?,
             path,
             base: *base,
             next,
             bytes: *bytes,
+            depth: Depth::Records,
+            gentle: None,
         });
     }
     Ok(segments)
@@ -130,102 +102,7 @@ fn accept(missing: Option<(LogError, Repair)>, opening: &mut Opening, findings: 
     });
 }
 
-impl Segment {
-    fn scan(&self, from: Place) -> BatchScan {
-        let (base, file) = (self.base, self.file.clone());
-        BatchScan::new(file, Check::Checksums, base, from.position, self.bytes)
-            .after(from.next_offset, from.epoch)
-    }
-
-    /// Checks batches from `from` on, up to the first damage or the end.
-    async fn walk(&self, from: Place) -> io::Result<(Place, Option<Damage>)> {
-        let mut scan = self.scan(from);
-        let mut before = None;
-        loop {
-            let at = Place {
-                position: scan.position(),
-                next_offset: scan.next_offset(),
-                epoch: scan.epoch(),
-            };
-            match scan.next().await? {
-                Step::End => return Ok((at, None)),
-                Step::Bad(BadBatch::Zeros) if self.next == Some(at.next_offset) => {
-                    // Written ahead of the batches.
-                    return Ok((at, None));
-                }
-                Step::Bad(reason) => {
-                    return Ok((at, Some(self.damage(before, at, &reason).await?)));
-                }
-                Step::Batch(mark, header) => {
-                    let position = mark.position;
-                    let inside =
-                        inspect::damage_inside(&self.path, &self.file, position, &header).await?;
-                    if let Some(text) = inside {
-                        let resume = Some(scan.position());
-                        return Ok((at, Some(Damage { at, text, resume })));
-                    }
-                    before = Some(at);
-                }
-            }
-        }
-    }
-
-    async fn damage(
-        &self,
-        before: Option<Place>,
-        at: Place,
-        reason: &BadBatch,
-    ) -> io::Result<Damage> {
-        // Offset and epoch of a batch are in no checksum: it may be the one before that says too much.
-        let runs_back = match reason {
-            BadBatch::OffsetRunsBack { .. } | BadBatch::EpochRunsBack { .. } => before,
-            BadBatch::Zeros
-            | BadBatch::ShortHeader { .. }
-            | BadBatch::ShortBatch { .. }
-            | BadBatch::Header(_)
-            | BadBatch::Checksum
-            | BadBatch::OffsetSpan { .. } => None,
-        };
-        if let Some(before) = runs_back {
-            let without = Place {
-                position: at.position,
-                ..before
-            };
-            if self.is_whole(without).await? {
-                return Ok(Damage {
-                    at: before,
-                    text: format!("offset or epoch do not fit the batch behind it: {reason}"),
-                    resume: Some(at.position),
-                });
-            }
-        }
-        Ok(Damage {
-            at,
-            text: reason.to_string(),
-            resume: self.resume_behind(at).await?,
-        })
-    }
-
-    async fn is_whole(&self, at: Place) -> io::Result<bool> {
-        let step = self.scan(at).next().await?;
-        Ok(matches!(step, Step::Batch(..)))
-    }
-
-    /// Where whole batches go on behind the bad one at `at`: where it says that it ends, else wherever the next
-    /// one is found.
-    async fn resume_behind(&self, at: Place) -> io::Result<Option<u64>> {
-        let head = fs::read_at(&self.file, at.position, BATCH_HEADER_BYTES).await?;
-        if let Ok(header) = BatchHeader::parse(&head) {
-            let position = at.position.saturating_add(header.total_bytes() as u64);
-            if position < self.bytes && self.is_whole(Place { position, ..at }).await? {
-                return Ok(Some(position));
-            }
-        }
-        let range = at.position + 1..self.bytes;
-        let found = scan::find_batch(&self.file, range, self.base, at.next_offset).await?;
-        Ok(found.map(|mark| mark.position))
-    }
-
+impl SegmentWalk {
     fn taking_out(&self, damage: &Damage) -> Finding {
         let Place {
             position,
@@ -280,6 +157,8 @@ pub(super) async fn take_out(path: &Path, ranges: &[Range<u64>]) -> Result<(), L
             removed => removed.map_err(LogError::io("remove", &index))?,
         }
     }
+    // It speaks of bytes that are not there any more.
+    quarantine::remove(dir).await?;
     fs::rename(&unfinished, path)
         .await
         .map_err(LogError::io("rename", &unfinished))?;

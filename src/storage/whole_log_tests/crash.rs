@@ -453,6 +453,8 @@ fn st_1_no_bytes_make_recovery_panic() {
             if let Ok((test, _)) = clean {
                 let _ = test.log.max_timestamp_offset().await;
                 let _ = test.log.read_plan(Offset(0), Offset(i64::MAX), 100).await;
+                // What it met is looked at in the background, which would write into the next life.
+                let _ = test.log.close().await;
             }
             let (test, _) = TestLog::open(&dir, LogOptions::default(), FROM_ZERO)
                 .await

@@ -15,6 +15,7 @@ mod next_segment;
 mod repairing;
 mod retention;
 mod room;
+mod scrubbing;
 mod snapshots;
 mod timestamps;
 mod unread;

@@ -1,6 +1,7 @@
 //! What compaction does to a log, one rule at a time.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use thalweg_protocol::records::{BatchOptions, Codec};
 use thalweg_replica::LastOfProducer;
@@ -239,7 +240,12 @@ fn rp_105_a_damaged_segment_ends_the_round_and_nothing_else() {
         assert!(refused.is_final() && !refused.is_ordinary(), "{refused}");
         assert!(matches!(refused, CleanError::Damaged { .. }), "{refused}");
         assert!(names(&dir).iter().all(|name| !name.ends_with("cleaned")));
+        // What the round met is not served and no round comes near it, until it is whole again.
+        assert_eq!(test.log.quarantined().len(), 1);
+        assert_eq!(dirt(&test, 1).await.dirty_bytes, 0);
         edit(&log_file(&dir, 0), |bytes| bytes[200] ^= 1);
+        let looked = test.log.scrub_next(Duration::ZERO, u64::MAX).await;
+        assert!(looked.is_ok_and(|looked| looked.is_some()));
         assert_eq!(test.read_all().await, before);
         compact(&test, &roomy(), 1).await;
         assert_eq!(survivors(&test).await.len(), 2);
@@ -294,9 +300,7 @@ fn rp_96_a_round_whose_segments_are_deleted_meanwhile_changes_nothing() {
         let round = compact_in_background(&test, &cleaner);
         test.log.raise_start(Offset(2));
         let kept = crate::StartKept::Durable;
-        let gone = test
-            .log
-            .remove_segments(Offset(2), kept, std::time::Duration::ZERO);
+        let gone = test.log.remove_segments(Offset(2), kept, Duration::ZERO);
         gone.await.expect("removed");
         if let Some(Err(error)) = round.await {
             assert!(error.is_ordinary(), "{error}");
