@@ -653,7 +653,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     .active(),
     Property::broker(
         "offsets.topic.segment.bytes",
-        POSITIVE_INT,
+        // The bound of `segment.bytes`: with less, the topic could not be made when it is needed.
+        Kind::Int(Bounds::at_least(1_048_576)),
         "104857600",
         "Segment size of `__consumer_offsets` when the broker creates it.",
     )

@@ -23,6 +23,7 @@ pub mod http;
 mod lag;
 mod loggers;
 mod metadata_log;
+mod offline;
 mod progress;
 mod readiness;
 mod requests;
@@ -38,6 +39,7 @@ pub use history::{HistoryAnswer, MemberNames, RebalanceLine};
 pub use lag::{Behind, GroupPosition, GroupQuestion, Positioned, Positions};
 pub use loggers::Loggers;
 pub use metadata_log::{MetadataLog, MetadataLogError};
+pub use offline::OfflinePartitions;
 pub use progress::{OpeningProgress, OpeningSoFar};
 pub use readiness::Readiness;
 pub use requests::{

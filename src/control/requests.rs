@@ -18,6 +18,7 @@ use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition};
 
 use crate::lag::GroupQuestion;
 use crate::loggers::Loggers;
+use crate::offline::OfflinePartitions;
 use crate::view::ClusterView;
 
 /// What becomes of a topic that was to be created automatically.
@@ -245,13 +246,24 @@ pub enum ShardCommand {
 pub struct ControlHandle {
     requests: mailbox::Sender<ControlRequest>,
     loggers: Arc<Loggers>,
+    offline: Arc<OfflinePartitions>,
 }
 
 impl ControlHandle {
     /// Wraps the sending end of the controller's mailbox, and the log levels that it changes.
     #[must_use]
     pub fn new(requests: mailbox::Sender<ControlRequest>, loggers: Arc<Loggers>) -> Self {
-        Self { requests, loggers }
+        Self {
+            requests,
+            loggers,
+            offline: Arc::default(),
+        }
+    }
+
+    /// The partitions that no shard can serve.
+    #[must_use]
+    pub fn offline(&self) -> &OfflinePartitions {
+        &self.offline
     }
 
     /// The log levels in force.

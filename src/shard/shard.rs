@@ -169,6 +169,7 @@ impl Shard {
     /// The log of this partition can not be opened: whoever asks is told so.
     pub(crate) fn mark_offline(&self, id: TopicPartition) {
         self.offline.borrow_mut().insert(id);
+        self.control.offline().add(id);
     }
 
     /// Nothing waits from here on: parked fetches are answered with what there is.
@@ -187,6 +188,7 @@ impl Shard {
 
     pub(crate) fn insert_partition(&self, partition: Rc<Partition>) {
         self.offline.borrow_mut().remove(&partition.id());
+        self.control.offline().remove(partition.id());
         self.partitions
             .borrow_mut()
             .insert(partition.id(), partition);
@@ -194,6 +196,7 @@ impl Shard {
 
     pub(crate) fn remove_partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
         self.offline.borrow_mut().remove(&id);
+        self.control.offline().remove(id);
         self.partitions.borrow_mut().remove(&id)
     }
 

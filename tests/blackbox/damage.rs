@@ -44,6 +44,9 @@ fn assert_offline(broker: &Broker, topic: &Topic, says: &[&str]) {
     assert_eq!(error(produced.error_code), ErrorCode::KafkaStorageError);
     let fetched = client.fetch(topic, 0, 0);
     assert_eq!(error(fetched.error_code), ErrorCode::KafkaStorageError);
+    let told = &client.metadata(&[&topic.name]).topics[0].partitions[0];
+    assert_eq!(error(told.error_code), ErrorCode::LeaderNotAvailable);
+    assert_eq!(told.leader_id, -1);
 }
 
 /// ST-12, R7: a log that lost its only segment, or its whole folder, is no empty log, and is not one at the

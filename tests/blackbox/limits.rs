@@ -315,8 +315,20 @@ fn st_21_a_partition_without_a_file_handle_is_opened_later() {
     };
     let refused = client.produce(&topic, 0, 1, plain(&["x"]));
     assert_eq!(error(refused.error_code), ErrorCode::KafkaStorageError);
+    let leader = |client: &mut Connection| {
+        let row = client
+            .metadata(&["late"])
+            .topics
+            .remove(0)
+            .partitions
+            .remove(0);
+        (error(row.error_code), row.leader_id, row.offline_replicas)
+    };
+    let none = (ErrorCode::LeaderNotAvailable, -1, vec![1]);
+    assert_eq!(leader(&mut client), none);
     drop(hoard);
     broker.wait_for_log("opened: the cause has passed");
+    assert_eq!(leader(&mut client), (ErrorCode::None, 1, vec![]));
     assert_eq!(client.append(&topic, 0, plain(&["x"])), 0);
     let pauses = broker.log();
     let told = pauses

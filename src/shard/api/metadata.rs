@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use thalweg_control::ClusterView;
+use thalweg_control::{ClusterView, OfflinePartitions};
 use thalweg_metadata::{Topic, names};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -59,23 +59,7 @@ pub(crate) async fn answer(
             view = shard.view();
         }
     }
-    let mut pace = call.pace();
-    let mut topics = Vec::new();
-    match wanted {
-        None => {
-            for topic in view.image.topics() {
-                topics.push(describe(&view, topic, audience));
-                pace.steps(1 + topic.partitions.len()).await;
-            }
-        }
-        Some(wanted) => {
-            for t in wanted {
-                let row = one(&view, t.name.as_deref(), t.topic_id, &refused, audience);
-                pace.steps(1 + row.partitions.len()).await;
-                topics.push(row);
-            }
-        }
-    }
+    let topics = rows(&shard, &view, wanted, &refused, audience, call.pace()).await;
     let endpoint = view.endpoint(call.conn.listener());
     let mut response = MetadataResponse {
         brokers: vec![MetadataResponseBroker {
@@ -102,6 +86,35 @@ pub(crate) async fn answer(
         response.cluster_authorized_operations = operations::CLUSTER_ALL;
     }
     response
+}
+
+/// A row for each topic that is wanted, for all when none is named.
+async fn rows(
+    shard: &Shard,
+    view: &ClusterView,
+    wanted: Option<Vec<MetadataRequestTopic>>,
+    refused: &HashMap<String, ErrorCode>,
+    audience: Audience,
+    mut pace: Pace,
+) -> Vec<MetadataResponseTopic> {
+    let offline = shard.control.offline();
+    let mut topics = Vec::new();
+    let Some(wanted) = wanted else {
+        for topic in view.image.topics() {
+            topics.push(describe(view, offline, topic, audience));
+            pace.steps(1 + topic.partitions.len()).await;
+        }
+        return topics;
+    };
+    for t in wanted {
+        let row = known(view, &t).map_or_else(
+            || unknown(t.name.as_deref(), t.topic_id, refused),
+            |topic| describe(view, offline, topic, audience),
+        );
+        pace.steps(1 + row.partitions.len()).await;
+        topics.push(row);
+    }
+    topics
 }
 
 /// Names that do not exist, each once, in the order of the request. A frame holds millions of them:
@@ -145,34 +158,28 @@ async fn create(shard: &Shard, names: Vec<String>, mut pace: Pace) -> HashMap<St
     refused
 }
 
-fn one(
-    view: &ClusterView,
+/// The topic that is asked for, if there is one.
+fn known<'a>(view: &'a ClusterView, asked: &MetadataRequestTopic) -> Option<&'a Topic> {
+    let found = match asked.topic_id.is_zero() {
+        true => view.image.topic(asked.name.as_deref()?),
+        false => view.image.topic_by_id(asked.topic_id),
+    };
+    found.map(|topic| &**topic)
+}
+
+fn unknown(
     name: Option<&str>,
     id: Uuid,
     refused: &HashMap<String, ErrorCode>,
-    audience: Audience,
 ) -> MetadataResponseTopic {
-    if !id.is_zero() {
-        return match view.image.topic_by_id(id) {
-            Some(topic) => describe(view, topic, audience),
-            None => MetadataResponseTopic {
-                error_code: ErrorCode::UnknownTopicId.code(),
-                topic_id: id,
-                name: None,
-                ..Default::default()
-            },
-        };
-    }
-    let Some(name) = name else {
+    let Some(name) = name.filter(|_| id.is_zero()) else {
         return MetadataResponseTopic {
             error_code: ErrorCode::UnknownTopicId.code(),
+            topic_id: id,
             name: None,
             ..Default::default()
         };
     };
-    if let Some(topic) = view.image.topic(name) {
-        return describe(view, topic, audience);
-    }
     let error = match refused.get(name) {
         Some(error) => *error,
         None if names::validate(name).is_err() => ErrorCode::InvalidTopicException,
@@ -185,18 +192,35 @@ fn one(
     }
 }
 
-fn describe(view: &ClusterView, topic: &Topic, audience: Audience) -> MetadataResponseTopic {
+fn describe(
+    view: &ClusterView,
+    offline: &OfflinePartitions,
+    topic: &Topic,
+    audience: Audience,
+) -> MetadataResponseTopic {
     let partitions = topic
         .partitions
         .iter()
         .map(|(index, partition)| {
-            let owner = view.owner(TopicPartition {
+            let id = TopicPartition {
                 topic: topic.id,
                 partition: *index,
-            });
+            };
+            let owner = view.owner(id);
+            // As Kafka tells of a replica whose log directory has failed.
+            let is_offline = offline.contains(id);
+            let leader = partition.leader.filter(|_| !is_offline);
             MetadataResponsePartition {
+                error_code: match leader {
+                    Some(_) => ErrorCode::None.code(),
+                    None => ErrorCode::LeaderNotAvailable.code(),
+                },
+                offline_replicas: match is_offline {
+                    true => vec![view.broker_id.0],
+                    false => Vec::new(),
+                },
                 partition_index: index.0,
-                leader_id: partition.leader.map_or(-1, |leader| leader.0),
+                leader_id: leader.map_or(-1, |leader| leader.0),
                 leader_epoch: partition.leader_epoch.0,
                 replica_nodes: partition.replicas.iter().map(|id| id.0).collect(),
                 isr_nodes: partition.in_sync.iter().map(|id| id.0).collect(),
@@ -204,7 +228,6 @@ fn describe(view: &ClusterView, topic: &Topic, audience: Audience) -> MetadataRe
                     (Audience::Own, Some(shard)) => i32::from(shard.0),
                     (Audience::Own, None) | (Audience::Foreign, _) => -1,
                 },
-                ..Default::default()
             }
         })
         .collect();
