@@ -287,6 +287,9 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::PartitionMetadata => "partition metadata",
         Kind::MetaProperties => "meta properties",
         Kind::Quarantine => "damaged ranges",
+        Kind::CleanMarker => "clean marker",
+        Kind::TxnIndex => "transaction index",
+        Kind::Snapshot => "producer snapshot",
         Kind::Opaque => "not looked into",
     }
 }

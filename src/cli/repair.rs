@@ -122,9 +122,10 @@ fn said(repair: &Repair) -> String {
             bytes.end.saturating_sub(1),
             path.display()
         ),
-        Repair::EndAt(end) => {
-            format!("take what is there as the whole: the log ends at offset {end}")
-        }
+        Repair::GoOnAt { end, at, .. } => format!(
+            "take what is there as the whole: the log ends at offset {end} and goes on at offset {at}, so \
+             that no offset is given out twice"
+        ),
         Repair::BeginAt(start) => {
             format!("take what is there as the whole: the log begins at offset {start}")
         }
@@ -182,6 +183,9 @@ fn image(dir: &Path) -> anyhow::Result<Image> {
         if path.extension().is_some_and(|ending| ending == "log") {
             logs.push(path);
         }
+    }
+    if logs.is_empty() {
+        return Err(anyhow!("{} has no metadata log: {advice}", dir.display()));
     }
     logs.sort();
     let mut records = Vec::new();

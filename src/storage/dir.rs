@@ -20,7 +20,7 @@ use crate::recovery_points::{self, RecoveryPoints};
 use crate::written::Marks;
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
-const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
+pub(crate) const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
 /// In the marker of a directory that no broker has used yet.
 const NO_BROKER_EPOCH: i64 = -1;
 /// Names that an empty directory may have: of a lock, of a formatting that a crash interrupted, and
@@ -746,7 +746,7 @@ async fn take_clean_marker(path: &Path) -> io::Result<()> {
 }
 
 /// The number after `"brokerEpoch":` in `{"version":0,"brokerEpoch":N}`.
-fn broker_epoch_in(bytes: &[u8]) -> Option<i64> {
+pub(crate) fn broker_epoch_in(bytes: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (_, rest) = text.split_once("\"brokerEpoch\"")?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start();

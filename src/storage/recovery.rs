@@ -134,6 +134,8 @@ struct Work {
     gaps: Gaps,
     /// The log start that was asked for.
     start: Offset,
+    /// Where the log ended when it was stopped in order.
+    known_end: Option<Offset>,
     interval_bytes: u64,
     /// Zeros behind the last batch were most likely written there on purpose.
     zeros_ahead: bool,
@@ -165,6 +167,7 @@ impl Work {
             dir: Rc::clone(dir),
             gaps: opening.gaps,
             start: opening.log_start.unwrap_or_default(),
+            known_end: opening.known_end,
             interval_bytes,
             zeros_ahead: options.acks_wait(),
             segments: listing.logs.iter().map(segment).collect(),
@@ -216,9 +219,16 @@ impl Work {
             })?;
         if let Some((position, reason)) = loaded.bad {
             let offset = loaded.indexes.end();
-            // All of the log was on the disk: the recovery point lies somewhere above.
+            // All of the log was on the disk: the recovery point is its end, if that is known.
             let above = Offset(offset.0.saturating_add(1));
-            return Err(damaged(path, position, offset, above, reason));
+            let end = self.known_end.filter(|end| *end > offset);
+            return Err(damaged(
+                path,
+                position,
+                offset,
+                end.unwrap_or(above),
+                reason,
+            ));
         }
         if let Some(damage) = loaded.damage {
             tracing::warn!(path = %path.display(), %damage, "rebuilt an index from its log");

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use thalweg_reactor::fs;
+use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_types::{Offset, TopicId, TopicPartition};
 
 use crate::dir::{Checkpoint, LogDir};
 use crate::error::{LogError, Missing};
-use crate::name::PartitionName;
+use crate::name::{PartitionName, log_path};
 use crate::options::{Gaps, Opening, Recovery};
 use crate::partition_files;
 use crate::recovery;
@@ -32,8 +32,15 @@ pub enum Repair {
         /// These bytes of it.
         bytes: Range<u64>,
     },
-    /// The log ends where its last batch does.
-    EndAt(Offset),
+    /// The log goes on where it had come to, in a new segment: no offset is given out twice.
+    GoOnAt {
+        /// Where its batches end.
+        end: Offset,
+        /// The new segment's `.log` file.
+        path: PathBuf,
+        /// The offset that it had reached.
+        at: Offset,
+    },
     /// The log begins where its first segment does.
     BeginAt(Offset),
     /// The log goes on without the records of a hole.
@@ -99,6 +106,7 @@ pub async fn examine(
         opening.gaps = Gaps::MayBe;
     }
     let path = dir.path().join(name.to_string());
+    let reached = opening.known_end.unwrap_or_default();
     let mut findings = Vec::new();
     let topic_id = match fs::exists(&path).await {
         Ok(true) => partition_files::load_topic_id(&path).await?,
@@ -124,7 +132,7 @@ pub async fn examine(
             break;
         };
         let damage = error.to_string();
-        let Some(repair) = repair_of(&path, error) else {
+        let Some(repair) = repair_of(&path, error, reached) else {
             break;
         };
         let is_new = matches!(repair, Repair::BeginAnew { .. });
@@ -134,7 +142,17 @@ pub async fn examine(
             return Ok(examined(name, expected.topic_id, findings, opening));
         }
     }
-    batches::check(&path, &mut opening, &mut findings).await?;
+    batches::check(&path, reached, &mut opening, &mut findings).await?;
+    for finding in &findings {
+        if let Repair::GoOnAt { end, .. } = finding.repair {
+            opening.known_end = Some(reached);
+            opening.gaps = Gaps::MayBe;
+            // Nothing is left of it: as one whose directory is gone.
+            if end <= opening.log_start.unwrap_or_default() {
+                opening.log_start = Some(reached);
+            }
+        }
+    }
     Ok(examined(name, expected.topic_id, findings, opening))
 }
 
@@ -167,7 +185,7 @@ async fn damage_of(path: &Path, opening: Opening) -> Result<Option<LogError>, Lo
 }
 
 /// What is done about records that are missing. Of damaged batches the look at every batch says more.
-fn repair_of(dir: &Path, error: LogError) -> Option<Repair> {
+fn repair_of(dir: &Path, error: LogError, reached: Offset) -> Option<Repair> {
     match error {
         LogError::RecordsMissing {
             path,
@@ -175,7 +193,7 @@ fn repair_of(dir: &Path, error: LogError) -> Option<Repair> {
             from,
             up_to,
         } => Some(match what {
-            Missing::End if path != dir => Repair::EndAt(from),
+            Missing::End if path != dir => go_on(dir, from, reached),
             Missing::End | Missing::Directory => Repair::BeginAnew {
                 dir: dir.to_owned(),
                 at: up_to,
@@ -192,10 +210,19 @@ fn repair_of(dir: &Path, error: LogError) -> Option<Repair> {
     }
 }
 
-/// What the checkpoints will say when it is done.
+/// Of a log whose batches end at `end` and that had reached another offset.
+fn go_on(dir: &Path, end: Offset, reached: Offset) -> Repair {
+    Repair::GoOnAt {
+        end,
+        path: log_path(dir, reached),
+        at: reached,
+    }
+}
+
+/// What is known of the log for the next look, as if it was done. Where it goes on is not looked at.
 fn think_done(repair: &Repair, opening: &mut Opening) {
     match repair {
-        Repair::EndAt(end) => opening.known_end = Some(*end),
+        Repair::GoOnAt { end, .. } => opening.known_end = Some(*end),
         Repair::BeginAt(start) => opening.log_start = Some(*start),
         Repair::AcceptGap => opening.gaps = Gaps::MayBe,
         Repair::BeginAnew { at, .. } => {
@@ -221,7 +248,8 @@ impl Examination {
                 Repair::TakeOut { path, bytes } => {
                     taken.entry(path).or_default().push(bytes.clone());
                 }
-                Repair::EndAt(_) | Repair::BeginAt(_) | Repair::AcceptGap => {}
+                Repair::GoOnAt { path, .. } => make_segment(path).await?,
+                Repair::BeginAt(_) | Repair::AcceptGap => {}
             }
         }
         for (path, ranges) in taken {
@@ -258,7 +286,9 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
         if let Some(start) = one.after.log_start {
             log_starts.insert(name.clone(), start);
         }
-        if one.findings.iter().any(|f| f.repair == Repair::AcceptGap) {
+        let leaves_gap =
+            |f: &Finding| matches!(f.repair, Repair::AcceptGap | Repair::GoOnAt { .. });
+        if one.findings.iter().any(leaves_gap) {
             gaps.insert(name.clone(), one.after.known_end.unwrap_or_default());
         }
         damaged.remove(name);
@@ -284,6 +314,18 @@ fn with_ending(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
+}
+
+/// An empty one, durably.
+async fn make_segment(path: &Path) -> Result<(), LogError> {
+    let file = fs::open(path, OpenMode::Create)
+        .await
+        .map_err(LogError::io("create", path))?;
+    fs::sync_all(&file)
+        .await
+        .map_err(LogError::io("fsync", path))?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
 }
 
 async fn make(dir: &Path) -> Result<(), LogError> {

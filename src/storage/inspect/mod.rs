@@ -6,6 +6,7 @@
 
 mod index_file;
 mod log_file;
+mod small_file;
 mod text_file;
 
 use std::io;
@@ -46,6 +47,12 @@ pub enum Kind {
     MetaProperties,
     /// `thalweg-quarantine`.
     Quarantine,
+    /// `.kafka_cleanshutdown`.
+    CleanMarker,
+    /// Transactions aborted in a segment.
+    TxnIndex,
+    /// What is known of producers at an offset.
+    Snapshot,
     /// A file that is told by its name and not looked into.
     Opaque,
 }
@@ -323,11 +330,11 @@ async fn inspect_file(path: &Path, out: &mut Out<'_>) -> io::Result<()> {
         }
         FileKind::Index(base) => index_file::offsets(path, base, out).await,
         FileKind::TimeIndex(base) => index_file::times(path, base, out).await,
-        FileKind::TxnIndex(_) | FileKind::Snapshot(_) | FileKind::Next | FileKind::Leftover => {
-            opaque(path, out).await
-        }
+        FileKind::TxnIndex(base) => small_file::inspect(path, Kind::TxnIndex, base, out).await,
+        FileKind::Snapshot(at) => small_file::inspect(path, Kind::Snapshot, at, out).await,
+        FileKind::Next | FileKind::Leftover => opaque(path, out).await,
         FileKind::Other => match text_file::kind(&name) {
-            Some(kind) => text_file::inspect(path, kind, out).await,
+            Some(kind) => small_file::inspect(path, kind, Offset::ZERO, out).await,
             None => opaque(path, out).await,
         },
     }

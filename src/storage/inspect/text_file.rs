@@ -1,19 +1,13 @@
 //! The small text files: checkpoints, `partition.metadata`, `meta.properties`.
 
-use std::io;
-use std::path::Path;
-
-use thalweg_reactor::fs;
 use thalweg_replica::EpochCache;
 
 use super::{Item, Kind, Out};
 use crate::checkpoint::parse_partition_offsets;
-use crate::dir::{Checkpoint, META_PROPERTIES};
+use crate::dir::{CLEAN_MARKER, Checkpoint, META_PROPERTIES};
 use crate::meta_properties::MetaProperties;
 use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA, parse_partition_metadata};
 use crate::quarantine::{self, QUARANTINE};
-
-const TEXT_FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The kind of a text file, by its name.
 pub(super) fn kind(name: &str) -> Option<Kind> {
@@ -37,33 +31,13 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
     if name == QUARANTINE {
         return Some(Kind::Quarantine);
     }
+    if name == CLEAN_MARKER {
+        return Some(Kind::CleanMarker);
+    }
     (name == META_PROPERTIES).then_some(Kind::MetaProperties)
 }
 
-pub(super) async fn inspect(path: &Path, kind: Kind, out: &mut Out<'_>) -> io::Result<()> {
-    let bytes = fs::read_file(path, TEXT_FILE_BYTES_MAX).await?;
-    if !out.item(Item::File {
-        path,
-        kind,
-        bytes: bytes.len() as u64,
-    }) {
-        return Ok(());
-    }
-    let wrong = match kind {
-        Kind::Checkpoint => root_checkpoint(&bytes, out).err(),
-        Kind::LeaderEpochs => leader_epochs(&bytes, out).err(),
-        Kind::PartitionMetadata => partition_metadata(&bytes, out).err(),
-        Kind::MetaProperties => meta_properties(&bytes, out).err(),
-        Kind::Quarantine => quarantine(&bytes, out).err(),
-        Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::Opaque => None,
-    };
-    if let Some(text) = wrong {
-        out.damage(path, None, text);
-    }
-    Ok(())
-}
-
-fn quarantine(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+pub(super) fn quarantine(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     let ranges = quarantine::parse(bytes).map_err(|line| format!("line {line} is wrong"))?;
     for (base, (size, damaged)) in ranges {
         for range in damaged {
@@ -83,7 +57,7 @@ fn quarantine(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn root_checkpoint(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+pub(super) fn root_checkpoint(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     for (name, offset) in &parse_partition_offsets(bytes).map_err(|error| error.to_string())? {
         if !out.item(Item::CheckpointEntry {
             name,
@@ -95,7 +69,7 @@ fn root_checkpoint(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn leader_epochs(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+pub(super) fn leader_epochs(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
     let entries = EpochCache::entries_from_text(text).map_err(|error| error.to_string())?;
     let mut last = None;
@@ -115,7 +89,7 @@ fn leader_epochs(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn partition_metadata(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+pub(super) fn partition_metadata(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     let id = parse_partition_metadata(bytes).ok_or("it is no version 0 with a topic id")?;
     out.item(Item::Property {
         key: "topic_id",
@@ -124,7 +98,7 @@ fn partition_metadata(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn meta_properties(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+pub(super) fn meta_properties(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
     let meta = MetaProperties::parse(bytes).map_err(|error| error.to_string())?;
     out.item(Item::Property {
         key: "cluster.id",

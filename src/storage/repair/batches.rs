@@ -7,7 +7,7 @@ use std::path::Path;
 use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_types::Offset;
 
-use super::{CUT_AWAY, DAMAGES_MAX, Finding, Repair, think_done, with_ending};
+use super::{CUT_AWAY, DAMAGES_MAX, Finding, Repair, go_on, think_done, with_ending};
 use crate::damage::{Damage, Depth, Place, SegmentWalk};
 use crate::error::{LogError, Missing};
 use crate::listing;
@@ -24,6 +24,7 @@ const UNFINISHED: &str = ".tmp";
 /// follows. After a crash, what lies above the recovery point is left to the start.
 pub(super) async fn check(
     dir: &Path,
+    reached: Offset,
     opening: &mut Opening,
     findings: &mut Vec<Finding>,
 ) -> Result<(), LogError> {
@@ -53,7 +54,7 @@ pub(super) async fn check(
             findings.push(segment.taking_out(&damage));
             place = damage.at;
             let Some(resume) = damage.resume else {
-                let missing = segment.missing_behind(place.next_offset, known_end);
+                let missing = segment.missing_behind(dir, place.next_offset, known_end, reached);
                 accept(missing, opening, findings);
                 break;
             };
@@ -123,10 +124,16 @@ impl SegmentWalk {
     }
 
     /// What is missing when this segment ends at `end`, and what is done about it.
-    fn missing_behind(&self, end: Offset, known_end: Offset) -> Option<(LogError, Repair)> {
+    fn missing_behind(
+        &self,
+        dir: &Path,
+        end: Offset,
+        known_end: Offset,
+        reached: Offset,
+    ) -> Option<(LogError, Repair)> {
         let (what, up_to, repair) = match self.next {
             Some(next) => (Missing::Between, next, Repair::AcceptGap),
-            None => (Missing::End, known_end, Repair::EndAt(end)),
+            None => (Missing::End, known_end, go_on(dir, end, reached)),
         };
         let error = LogError::RecordsMissing {
             path: self.path.clone(),

@@ -4,6 +4,7 @@ pub(crate) mod aborted;
 mod append_read;
 mod bounded;
 mod crash;
+mod damaging;
 mod dirs;
 mod flushing;
 mod indexes;

@@ -12,12 +12,12 @@ use crate::{
     Checkpoint, FormatPolicy, Gaps, LogDir, OpenPolicy, PartitionOffsets, Recovery, RecoveryReport,
 };
 
-const EXPECTED: Expected = Expected {
+pub(super) const EXPECTED: Expected = Expected {
     topic_id: TOPIC_ID,
     gaps: Gaps::Never,
 };
 
-fn policy() -> OpenPolicy {
+pub(super) fn policy() -> OpenPolicy {
     OpenPolicy {
         node_id: BrokerId(1),
         cluster_id: None,
@@ -29,7 +29,7 @@ fn policy() -> OpenPolicy {
 }
 
 /// A directory with one log of 80 batches of 3 records, stopped in order; the bases of its segments.
-async fn stopped(path: &Path) -> Vec<i64> {
+pub(super) async fn stopped(path: &Path) -> Vec<i64> {
     let dir = LogDir::open(path, policy()).await.expect("opened");
     let test = TestLog::create(path, small_segments()).await;
     test.fill(80).await;
@@ -84,13 +84,18 @@ fn r7_holes_at_begin_middle_and_end_are_taken_as_they_are() {
             repairs,
             [
                 Repair::AcceptGap,
-                Repair::EndAt(Offset(last)),
+                Repair::GoOnAt {
+                    end: Offset(last),
+                    path: log_file(&path, 240),
+                    at: Offset(240)
+                },
                 Repair::BeginAt(Offset(bases[1]))
             ]
         );
         assert_eq!(test.log.start_offset(), Offset(bases[1]));
-        assert_eq!(test.log.written_end(), Offset(last));
-        let kept = bases.len() - 3;
+        assert_eq!(test.log.written_end(), Offset(240));
+        // With the one in which it goes on.
+        let kept = bases.len() - 3 + 1;
         assert_eq!(test.log.segment_count(), kept);
     });
 }
@@ -130,6 +135,22 @@ fn r7_a_lost_log_begins_where_it_had_come_to() {
         ));
         assert_eq!(test.log.start_offset(), Offset(240));
         assert_eq!(test.log.written_end(), Offset(240));
+    });
+}
+
+#[test]
+fn r7_an_emptied_log_begins_where_it_had_come_to_like_a_lost_one() {
+    on_plain_engine(|path| async move {
+        let bases = stopped(&path).await;
+        std::fs::write(log_file(&path, 0), b"").expect("emptied");
+        for base in &bases[1..] {
+            std::fs::remove_file(log_file(&path, *base)).expect("removed");
+        }
+        let (_, test, _) = repaired(&path).await;
+        assert_eq!(test.log.start_offset(), Offset(240));
+        assert_eq!(test.log.written_end(), Offset(240));
+        test.fill(1).await;
+        assert_eq!(batches_of(&test).await, [240]);
     });
 }
 
@@ -211,11 +232,11 @@ fn r7_a_damaged_last_batch_and_a_segment_of_damage_leave_the_rest() {
         edit(&log_file(&path, last), |bytes| bytes[at + 70] ^= 1);
         edit(&log_file(&path, bases[1]), |bytes| bytes.fill(7));
         let (_, test, _) = repaired(&path).await;
-        assert_eq!(test.log.written_end(), Offset(end));
+        assert_eq!((test.log.written_end(), end), (Offset(240), 237));
         let whole = |b: &i64| *b < bases[1] || *b >= bases[2];
         let kept: Vec<_> = (0..end).step_by(3).filter(whole).collect();
-        assert_eq!(batches_of(&test).await, kept);
         test.fill(1).await;
-        assert_eq!(test.log.written_end(), Offset(end + 3));
+        assert_eq!(test.log.written_end(), Offset(243));
+        assert_eq!(batches_of(&test).await, [&kept[..], &[240]].concat());
     });
 }
