@@ -255,8 +255,10 @@ mod tests {
 
     #[test]
     fn bi2_a_slow_frame_does_not_hold_the_room_of_the_one_before() {
-        let mut frames = FrameBuffer::default();
-        frames.buf = BytesMut::with_capacity(200_000);
+        let mut frames = FrameBuffer {
+            buf: BytesMut::with_capacity(200_000),
+            ..FrameBuffer::default()
+        };
         frames.buf.extend_from_slice(&[0, 0, 250, 0, 1, 2, 3]);
         frames.fit();
         assert_eq!(frames.take_prefix(MAX), Ok(Some(64_000)));
