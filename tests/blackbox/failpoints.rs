@@ -102,11 +102,17 @@ fn st_14_a_deletion_that_ends_at_any_step() {
         ("removal: file renamed", 1),
         ("removal: file renamed", 2),
         ("removal: all renamed", 1),
+        ("removal: file unlinked", 1),
+        ("removal: file unlinked", 2),
     ];
     for (place, nth) in steps {
         let mut broker = Broker::start_with(ending_at(place, nth, restless()));
         let mut client = broker.connect();
-        let limits = [SEGMENTED[0], ("retention.bytes", "1500000")];
+        let limits = [
+            SEGMENTED[0],
+            ("retention.bytes", "1500000"),
+            ("file.delete.delay.ms", "1"),
+        ];
         let topic = client.create_topic("shrunk", 1, &limits);
         let acknowledged = append_until_the_end(&mut client, &topic, 0);
         let first = check_goes_on(&mut broker, &topic, acknowledged);

@@ -6,26 +6,31 @@ use std::net::TcpStream;
 use crate::batch::{plain, read_all};
 use crate::broker::{Broker, Options, PATIENCE, eventually, shards_of_the_run};
 
+/// Status and body of a GET.
+pub fn get_over(mut stream: TcpStream, path: &str) -> (u16, String) {
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .expect("the endpoint reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let status = answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let body = answer
+        .split_once("\r\n\r\n")
+        .map(|(_, body)| body.to_owned());
+    (status.expect("a status line"), body.unwrap_or_default())
+}
+
 impl Broker {
     /// Status and body of a GET.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.metrics_address()).expect("the endpoint listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        )
-        .expect("the endpoint reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let status = answer
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok());
-        let body = answer
-            .split_once("\r\n\r\n")
-            .map(|(_, body)| body.to_owned());
-        (status.expect("a status line"), body.unwrap_or_default())
+        let stream = TcpStream::connect(self.metrics_address());
+        get_over(stream.expect("the endpoint listens"), path)
     }
 
     /// Sum of a metric's samples whose labels contain all of `having`.

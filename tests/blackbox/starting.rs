@@ -2,13 +2,14 @@
 //! start that is refused changes nothing.
 
 use std::fs;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use thalweg_protocol::ErrorCode;
 
 use crate::batch::{plain, read_all, values};
 use crate::broker::{BINARY, Broker, Options, eventually, serve_command};
+use crate::seeing::get_over;
 use crate::wire::{Topic, error};
 
 const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
@@ -186,4 +187,36 @@ fn st_11_a_leader_epoch_file_from_elsewhere_is_rebuilt() {
         broker.stop();
         assert!(broker.data().join(CLEAN_MARKER).exists(), "{clean}");
     }
+}
+
+/// While logs are opened, the endpoint and the log say how far it is.
+#[test]
+fn a_start_says_how_far_it_is() {
+    let (broker, _) = killed(&["slow", "quick"]);
+    let slow = broker.partition("slow", 0).join("leader-epoch-checkpoint");
+    fs::remove_file(&slow).expect("removed");
+    nix::unistd::mkfifo(&slow, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let metrics = free.local_addr().expect("its address");
+    drop(free);
+    let mut child = Command::new(BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen"])
+        .arg(metrics.to_string())
+        .arg("--data-dir")
+        .arg(broker.data())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the broker starts");
+    let pipe = fs::OpenOptions::new().write(true).open(&slow);
+    let said = eventually("one log is open", || {
+        let stream = TcpStream::connect(metrics).ok()?;
+        let (status, said) = get_over(stream, "/readyz");
+        assert_eq!(status, 503, "{said}");
+        said.contains("1 of 2 logs open").then_some(said)
+    });
+    assert!(said.starts_with("starting: "), "{said}");
+    drop(pipe);
+    child.kill().expect("our child");
+    child.wait().expect("our child");
 }
