@@ -322,3 +322,48 @@ fn rp_94_rp_101_a_log_of_both_policies_is_deleted_by_age_and_compacted_otherwise
     });
     assert_eq!(earliest(&mut client, &topic), 6);
 }
+
+/// Takes what room the disk of `folder` has, but for so many bytes.
+fn fill_disk(folder: &Path, left: u64) -> std::path::PathBuf {
+    let path = folder.join("filler");
+    let mut file = std::fs::File::create(&path).expect("a file");
+    while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+    let len = file.metadata().expect("a file").len();
+    file.set_len(len - left).expect("shorter");
+    path
+}
+
+#[test]
+fn st_20_rp_105_a_round_without_room_is_tried_again_until_there_is_some() {
+    let mut options = without_cleaner();
+    let headroom = ("thalweg.log.dirs.headroom.bytes", "0".to_owned());
+    options.properties.push(headroom.clone());
+    let Some(mut broker) = Broker::start_on_small_disk("12m", options) else {
+        return;
+    };
+    let mut client = broker.connect();
+    let settings = [("cleanup.policy", "compact"), ("segment.bytes", "1048576")];
+    let topic = client.create_topic("tight", 1, &settings);
+    // Each under a key of its own: what compaction writes is as large as what it reads.
+    for offset in 0..25 {
+        let (key, value) = (format!("only {offset}"), value_of(offset));
+        let batch = keyed(Codec::None, now_ms(), &key, &value, BatchOptions::default());
+        assert_eq!(client.append(&topic, 0, batch), offset);
+    }
+    let before = all_of(&mut client, &topic, 0..25);
+    broker.stop();
+    let filler = fill_disk(&broker.data(), 400_000);
+    let mut options = eager(Options::default());
+    options.properties.push(headroom);
+    broker.start_again_with(options);
+    let failures = || broker.metric("thalweg_compaction_failures_total", &[]);
+    let rounds = || broker.metric("thalweg_compactions_total", &[]);
+    eventually("a second try", || (failures() >= 2.0).then_some(()));
+    assert_eq!(rounds(), 0.0);
+    let mut client = broker.connect();
+    assert!(all_of(&mut client, &topic, 0..25) == before);
+    std::fs::remove_file(filler).expect("removed");
+    eventually("a round", || (rounds() >= 1.0).then_some(()));
+    assert!(all_of(&mut client, &topic, 0..25) == before);
+    broker.stop();
+}
