@@ -169,7 +169,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         config: setup.config,
         control: setup.control,
         data_dir: setup.data_dir,
-        health: Arc::clone(&setup.health),
+        health: setup.health,
         metrics,
         peers,
         view: setup.view,
@@ -182,14 +182,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         Rc::clone(&net),
         setup.connections,
     ));
-    let log_options = LogOptions {
-        metrics: Rc::clone(&shard.metrics),
-        health: setup.health,
-        flush_bytes: shard.config.log_flush_interval_bytes(),
-        flush_ms: shard.config.log_flush_interval_ms(),
-        scrubber: Some(setup.scrubber),
-        ..LogOptions::default()
-    };
+    let log_options = shared_options(&shard, setup.scrubber);
     let life = Rc::new(Lifecycle {
         shard,
         net,
@@ -228,6 +221,18 @@ async fn run(setup: ShardSetup, engine: Engine) {
     }
     peer_loop.abort();
     housekeeping.iter().for_each(task::Task::abort);
+}
+
+/// What the logs of a shard have in common.
+fn shared_options(shard: &Shard, scrubber: Scrubber) -> LogOptions {
+    LogOptions {
+        metrics: Rc::clone(&shard.metrics),
+        health: Arc::clone(&shard.health),
+        flush_bytes: shard.config.log_flush_interval_bytes(),
+        flush_ms: shard.config.log_flush_interval_ms(),
+        scrubber: Some(scrubber),
+        ..LogOptions::default()
+    }
 }
 
 /// What a shard does of its own accord, now and then.
