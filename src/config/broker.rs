@@ -413,6 +413,15 @@ impl BrokerConfig {
         self.int("group.consumer.max.size").unsigned_abs() as usize
     }
 
+    /// `group.consumer.migration.policy`: its word, in lower case.
+    #[must_use]
+    pub fn group_consumer_migration_policy(&self) -> &str {
+        match self.value("group.consumer.migration.policy") {
+            Some(Value::Text(word)) => word,
+            other => unreachable_kind("group.consumer.migration.policy", other),
+        }
+    }
+
     /// `group.consumer.assignors`.
     #[must_use]
     pub fn group_consumer_assignors(&self) -> Vec<String> {

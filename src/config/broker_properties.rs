@@ -9,6 +9,9 @@ const POSITIVE_LONG: Kind = Kind::Long(Bounds::at_least(1));
 const NATURAL_INT: Kind = Kind::Int(Bounds::at_least(0));
 const NATURAL_LONG: Kind = Kind::Long(Bounds::at_least(0));
 
+/// Values of `group.consumer.migration.policy`.
+const MIGRATION_POLICIES: &[&str] = &["bidirectional", "disabled", "downgrade", "upgrade"];
+
 /// What `group.consumer.assignors` may name.
 const ASSIGNORS: &[&str] = &["range", "uniform"];
 
@@ -150,16 +153,18 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "group.consumer.max.heartbeat.interval.ms",
         POSITIVE_INT,
         "15000",
-        "Largest `consumer.heartbeat.interval.ms` that a group may be given. Groups have no \
-         settings of their own here as yet.",
-    ),
+        "Largest `consumer.heartbeat.interval.ms` that a group may be given, and \
+         largest value of `group.consumer.heartbeat.interval.ms`.",
+    )
+    .active(),
     Property::broker(
         "group.consumer.max.session.timeout.ms",
         POSITIVE_INT,
         "60000",
-        "Largest `consumer.session.timeout.ms` that a group may be given. Groups have no \
-         settings of their own here as yet.",
-    ),
+        "Largest `consumer.session.timeout.ms` that a group may be given, and \
+         largest value of `group.consumer.session.timeout.ms`.",
+    )
+    .active(),
     Property::broker(
         "group.consumer.max.size",
         POSITIVE_INT,
@@ -169,19 +174,30 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "group.consumer.migration.policy",
+        Kind::AnyCaseOf(MIGRATION_POLICIES),
+        "bidirectional",
+        "Whether a group with members may change its protocol: `upgrade` lets a member of the newer one \
+         into a classic group, `downgrade` makes a group classic again when its last member of the \
+         newer one goes, `bidirectional` both, `disabled` neither.",
+    )
+    .active(),
+    Property::broker(
         "group.consumer.min.heartbeat.interval.ms",
         POSITIVE_INT,
         "5000",
-        "Smallest `consumer.heartbeat.interval.ms` that a group may be given. Groups have no \
-         settings of their own here as yet.",
-    ),
+        "Smallest `consumer.heartbeat.interval.ms` that a group may be given, and \
+         smallest value of `group.consumer.heartbeat.interval.ms`.",
+    )
+    .active(),
     Property::broker(
         "group.consumer.min.session.timeout.ms",
         POSITIVE_INT,
         "45000",
-        "Smallest `consumer.session.timeout.ms` that a group may be given. Groups have no \
-         settings of their own here as yet.",
-    ),
+        "Smallest `consumer.session.timeout.ms` that a group may be given, and \
+         smallest value of `group.consumer.session.timeout.ms`.",
+    )
+    .active(),
     Property::broker(
         "group.consumer.session.timeout.ms",
         POSITIVE_INT,

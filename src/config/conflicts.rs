@@ -8,6 +8,7 @@ impl BrokerConfig {
     /// Everything of the kind, but for listeners.
     pub(crate) fn conflicts(&self) -> Vec<ConfigError> {
         let mut found: Vec<ConfigError> = self.crossed_lags().into_iter().collect();
+        found.extend(self.crossed_group_times());
         let reasons = self.bad_quorum().into_iter().chain(self.bad_directories());
         found.extend(reasons.map(|(key, reason)| ConfigError::Unusable { key, reason }));
         if let Some(class) = self.text("authorizer.class.name") {

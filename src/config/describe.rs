@@ -1,9 +1,12 @@
 //! Settings as DescribeConfigs tells them: value, source, and every setting that could have given the
 //! value, strongest first (KIP-226).
 
+use std::collections::BTreeMap;
+
 use crate::broker::BrokerConfig;
 use crate::property::{self, Property, Scope, Status, Visibility, properties};
-use crate::topic::{ConfigSource, TopicConfig};
+use crate::topic::{ConfigSource, layered_value, parse_override};
+use crate::value::Value;
 
 /// One property with where its value comes from.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,27 +40,50 @@ pub fn describe_topic<'a>(
     broker: &BrokerConfig,
     overrides: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Vec<Described> {
-    let (config, _) = TopicConfig::resolve(broker, overrides);
-    let describe = |entry: crate::topic::ConfigEntry| {
+    describe_own(broker, Scope::Topic, overrides)
+}
+
+/// Every property of groups, sorted by name, for a group with these `stored` settings, as they were
+/// given.
+#[must_use]
+pub fn describe_group<'a>(
+    broker: &BrokerConfig,
+    stored: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Vec<Described> {
+    describe_own(broker, Scope::Group, stored)
+}
+
+fn describe_own<'a>(
+    broker: &BrokerConfig,
+    scope: Scope,
+    stored: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Vec<Described> {
+    let usable = |(key, text): (&str, &str)| parse_override(scope, key, Some(text)).ok();
+    let own: BTreeMap<&'static str, Value> = stored.into_iter().filter_map(usable).collect();
+    let listed = properties(scope).iter();
+    let listed = listed.filter(|property| property.visibility == Visibility::Public);
+    let describe = |property: &'static Property| {
+        let (value, source) = layered_value(broker, &own, property)?;
+        let value = value.to_string();
         let mut synonyms = Vec::new();
-        if entry.source == ConfigSource::DynamicTopic {
+        if own.contains_key(property.name) {
             synonyms.push(DescribedSynonym {
-                name: entry.property.name,
-                value: entry.value.clone(),
-                source: ConfigSource::DynamicTopic,
+                name: property.name,
+                value: value.clone(),
+                source,
             });
         }
-        let names = entry.property.synonyms.iter().map(|synonym| synonym.name);
+        let names = property.synonyms.iter().map(|synonym| synonym.name);
         synonyms.extend(chain(broker, &names.collect::<Vec<_>>()));
-        Described {
-            property: entry.property,
-            value: Some(entry.value),
-            source: entry.source,
+        Some(Described {
+            property,
+            value: Some(value),
+            source,
             synonyms,
             read_only: false,
-        }
+        })
     };
-    config.entries().map(describe).collect()
+    listed.filter_map(describe).collect()
 }
 
 /// Every public broker property that means something here, sorted by name.
@@ -133,7 +159,7 @@ fn chain(broker: &BrokerConfig, names: &[&'static str]) -> Vec<DescribedSynonym>
 
 #[cfg(test)]
 mod tests {
-    use super::{Described, describe_all_brokers, describe_broker, describe_topic};
+    use super::{Described, describe_all_brokers, describe_broker, describe_group, describe_topic};
     use crate::broker::BrokerConfig;
     use crate::topic::ConfigSource;
 
@@ -188,6 +214,24 @@ mod tests {
         );
         assert!(all.iter().all(|d| d.value.is_some() && !d.read_only));
         assert_eq!(all.len(), 33);
+    }
+
+    #[test]
+    fn a_group_tells_its_own_over_the_brokers() {
+        let all = describe_group(&broker(), [("consumer.session.timeout.ms", "50000")]);
+        let told_of: Vec<_> = all
+            .iter()
+            .map(|d| (d.value.as_deref(), d.source as i8, told(d)))
+            .collect();
+        let heartbeat = vec![("group.consumer.heartbeat.interval.ms", "5000", 5)];
+        let session = vec![
+            ("consumer.session.timeout.ms", "50000", 8),
+            ("group.consumer.session.timeout.ms", "45000", 5),
+        ];
+        assert_eq!(
+            told_of,
+            [(Some("5000"), 5, heartbeat), (Some("50000"), 8, session)]
+        );
     }
 
     #[test]

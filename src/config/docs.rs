@@ -13,13 +13,13 @@ const HEAD: &str = "\
 
 Broker properties are set in a file, `thalweg serve --config FILE`, with the syntax and names of Kafka's
 `server.properties`, and by `--set key=value`, which wins over the file. Topic properties are set when a topic is created
-and take their default from the broker property named beside them. Names and defaults are those of
-Kafka 4.3; those that begin with `thalweg.` are our own.
+and take their default from the broker property named beside them, and so do properties of groups. Names and defaults
+are those of Kafka 4.3; those that begin with `thalweg.` are our own.
 
 *Effect*: **yes**; **not yet** = checked and kept, and without effect until the feature exists;
 **none** = accepted so that existing configurations load. **live** = a running broker takes a new
-value by IncrementalAlterConfigs (Kafka's `ConfigCommand`), for itself or for all brokers; topic
-properties always can be changed so.
+value by IncrementalAlterConfigs (Kafka's `ConfigCommand`), for itself or for all brokers; properties of topics
+and groups always can be changed so.
 
 A name that looks like a slip of a known one is an error, and so is a value that is not allowed; the
 messages give file and line. Every other name that is not known here is left out with a warning.
@@ -47,17 +47,9 @@ not looked at.
 pub fn render_markdown() -> String {
     let mut out = String::from(HEAD);
     out.push_str("\n## Topic properties\n\n");
-    out.push_str("| name | type | default | allowed | broker default | effect | |\n");
-    out.push_str("|---|---|---|---|---|---|---|\n");
-    for property in listed(Scope::Topic) {
-        let synonyms: Vec<String> = property
-            .synonyms
-            .iter()
-            .map(|s| format!("`{}`", s.name))
-            .collect();
-        let broker_default = synonyms.join(", ");
-        line(&mut out, property, Some(&broker_default));
-    }
+    with_defaults(&mut out, Scope::Topic);
+    out.push_str("\n## Group properties\n\n");
+    with_defaults(&mut out, Scope::Group);
     out.push_str("\n## Broker properties\n\n");
     out.push_str("| name | type | default | allowed | effect | |\n");
     out.push_str("|---|---|---|---|---|---|\n");
@@ -70,6 +62,21 @@ pub fn render_markdown() -> String {
         others(&mut out, keys);
     }
     out
+}
+
+/// A table of properties whose defaults brokers give.
+fn with_defaults(out: &mut String, scope: Scope) {
+    out.push_str("| name | type | default | allowed | broker default | effect | |\n");
+    out.push_str("|---|---|---|---|---|---|---|\n");
+    for property in listed(scope) {
+        let synonyms: Vec<String> = property
+            .synonyms
+            .iter()
+            .map(|s| format!("`{}`", s.name))
+            .collect();
+        let broker_default = synonyms.join(", ");
+        line(out, property, Some(&broker_default));
+    }
 }
 
 fn others(out: &mut String, keys: &KafkaKeys) {

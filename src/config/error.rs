@@ -37,9 +37,11 @@ pub enum ConfigError {
         /// What may be given.
         allowed: String,
     },
-    /// A topic setting without a value.
-    #[error("Null value not supported for topic configs: {}", shown(.key))]
+    /// A setting without a value.
+    #[error("Null value not supported for {} configs: {}", scope_word(*.scope), shown(.key))]
     NullValue {
+        /// Where it was to be set.
+        scope: Scope,
         /// The property.
         key: String,
     },
@@ -206,6 +208,7 @@ fn scope_word(scope: Scope) -> &'static str {
     match scope {
         Scope::Topic => "topic",
         Scope::Broker => "broker",
+        Scope::Group => "group",
     }
 }
 

@@ -260,12 +260,11 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
     KafkaKeys {
         title: "Details of consumer groups",
         status: Status::NotYet,
-        why: "Groups of both protocols work. Both are always on, groups change between them in both \
-              directions, and partitions are shared out as soon as something changes.",
+        why: "Groups of both protocols work, and both are always on. Partitions are shared out as soon \
+              as something changes.",
         names: &[
             "group.consumer.assignment.interval.ms",
             "group.consumer.max.assignment.interval.ms",
-            "group.consumer.migration.policy",
             "group.consumer.min.assignment.interval.ms",
             "group.consumer.regex.refresh.interval.ms",
             "group.coordinator.rebalance.protocols",

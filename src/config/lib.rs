@@ -22,6 +22,7 @@ mod conflicts;
 mod describe;
 pub mod docs;
 mod error;
+mod group;
 pub mod kafka_keys;
 mod listeners;
 mod properties_file;
@@ -33,9 +34,11 @@ pub mod value;
 
 pub use broker::{BrokerConfig, Engine};
 pub use describe::{
-    Described, DescribedSynonym, describe_all_brokers, describe_broker, describe_topic,
+    Described, DescribedSynonym, describe_all_brokers, describe_broker, describe_group,
+    describe_topic,
 };
 pub use error::{ConfigError, ConfigErrors, ConfigWarning};
+pub use group::GroupConfig;
 pub use properties_file::{BadEscape, FileEntry, parse_properties};
 pub use property::{Property, Scope, Status};
 pub use settings::{LoadedBrokerConfig, Place, Placed, Settings};

@@ -1,6 +1,7 @@
 //! The registry of properties: what each is called, takes and means.
 
 use crate::broker_properties::BROKER_PROPERTIES;
+use crate::group::GROUP_PROPERTIES;
 use crate::kafka_keys::KAFKA_KEYS;
 use crate::topic_properties::TOPIC_PROPERTIES;
 use crate::value::Kind;
@@ -12,6 +13,8 @@ pub enum Scope {
     Topic,
     /// Set per broker, at start.
     Broker,
+    /// Set per group; a broker property of [`Property::synonyms`] gives its default.
+    Group,
 }
 
 /// Whether setting the property changes anything yet.
@@ -71,7 +74,8 @@ pub struct Property {
     pub visibility: Visibility,
     /// A broker property that a running broker obeys by itself, not as a default of topics.
     pub live: bool,
-    /// For a topic property: the broker properties that give its default, strongest first.
+    /// For a topic's or group's property: the broker properties that give its default, strongest
+    /// first.
     pub synonyms: &'static [Synonym],
     /// What it does, in our own words.
     pub doc: &'static str,
@@ -106,6 +110,18 @@ impl Property {
         doc: &'static str,
     ) -> Property {
         let mut property = Property::new(Scope::Topic, name, kind, Some(default), doc);
+        property.synonyms = synonyms;
+        property
+    }
+
+    pub(crate) const fn group(
+        name: &'static str,
+        kind: Kind,
+        default: &'static str,
+        synonyms: &'static [Synonym],
+        doc: &'static str,
+    ) -> Property {
+        let mut property = Property::new(Scope::Group, name, kind, Some(default), doc);
         property.synonyms = synonyms;
         property
     }
@@ -170,6 +186,7 @@ pub fn properties(scope: Scope) -> &'static [Property] {
     match scope {
         Scope::Topic => TOPIC_PROPERTIES,
         Scope::Broker => BROKER_PROPERTIES,
+        Scope::Group => GROUP_PROPERTIES,
     }
 }
 
@@ -200,7 +217,7 @@ pub fn nearest(scope: Scope, name: &str) -> Option<&'static str> {
         .filter(|property| property.visibility == Visibility::Public)
         .map(|property| property.name);
     let others = match scope {
-        Scope::Topic => &[],
+        Scope::Topic | Scope::Group => &[],
         Scope::Broker => KAFKA_KEYS,
     };
     registry
@@ -246,7 +263,7 @@ mod tests {
 
     #[test]
     fn tables_are_sorted_unique_and_documented() {
-        for scope in [Scope::Topic, Scope::Broker] {
+        for scope in [Scope::Topic, Scope::Broker, Scope::Group] {
             let table = properties(scope);
             for pair in table.windows(2) {
                 assert!(
@@ -273,6 +290,7 @@ mod tests {
         for property in properties(Scope::Topic)
             .iter()
             .chain(properties(Scope::Broker))
+            .chain(properties(Scope::Group))
         {
             if let Some(default) = property.default {
                 let value = property.kind.parse(default);

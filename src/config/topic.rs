@@ -59,6 +59,8 @@ pub enum ConfigSource {
     StaticBroker = 4,
     /// The registry's default.
     Default = 5,
+    /// Set on the group.
+    DynamicGroup = 8,
 }
 
 /// One line of a topic's configuration, as CreateTopics v5 and DescribeConfigs answer it.
@@ -118,7 +120,7 @@ impl TopicConfig {
     ) -> Result<TopicConfig, ConfigError> {
         let mut parsed = BTreeMap::new();
         for (key, text) in overrides {
-            let (name, value) = parse_override(key, text)?;
+            let (name, value) = parse_override(Scope::Topic, key, text)?;
             parsed.insert(name, value);
         }
         let config = TopicConfig::layered(broker, parsed);
@@ -136,7 +138,7 @@ impl TopicConfig {
         let mut parsed = BTreeMap::new();
         let mut warnings = Vec::new();
         for (key, text) in overrides {
-            match parse_override(key, Some(text)) {
+            match parse_override(Scope::Topic, key, Some(text)) {
                 Ok((name, value)) => {
                     parsed.insert(name, value);
                 }
@@ -378,29 +380,39 @@ fn compression(values: &Values) -> Compression {
     }
 }
 
-fn parse_override(key: &str, text: Option<&str>) -> Result<(&'static str, Value), ConfigError> {
-    let Some(property) = property::find(Scope::Topic, key) else {
+/// A setting of one topic or group, given or stored.
+pub(crate) fn parse_override(
+    scope: Scope,
+    key: &str,
+    text: Option<&str>,
+) -> Result<(&'static str, Value), ConfigError> {
+    let Some(property) = property::find(scope, key) else {
         return Err(ConfigError::UnknownKey {
-            scope: Scope::Topic,
+            scope,
             key: key.to_string(),
-            nearest: property::nearest(Scope::Topic, key),
+            nearest: property::nearest(scope, key),
         });
     };
     let text = text.ok_or_else(|| ConfigError::NullValue {
+        scope,
         key: key.to_string(),
     })?;
     Ok((property.name, parse(property, text)?))
 }
 
-/// Topic override, else the strongest synonym in the strongest layer of the broker's settings, else
-/// the registry's default.
-fn layered_value(
+/// The topic's or group's own value, else the strongest synonym in the strongest layer of the broker's
+/// settings, else the registry's default.
+pub(crate) fn layered_value(
     broker: &BrokerConfig,
     overrides: &BTreeMap<&'static str, Value>,
     property: &Property,
 ) -> Option<(Value, ConfigSource)> {
     if let Some(value) = overrides.get(property.name) {
-        return Some((value.clone(), ConfigSource::DynamicTopic));
+        let own = match property.scope {
+            Scope::Group => ConfigSource::DynamicGroup,
+            Scope::Topic | Scope::Broker => ConfigSource::DynamicTopic,
+        };
+        return Some((value.clone(), own));
     }
     for (source, layer) in broker.layers() {
         for synonym in property.synonyms {

@@ -77,6 +77,8 @@ pub enum Kind {
     Text,
     /// One of the listed words.
     OneOf(&'static [&'static str]),
+    /// One of the listed words, which are in lower case, in any case.
+    AnyCaseOf(&'static [&'static str]),
     /// Comma-separated items.
     List(Items),
 }
@@ -90,7 +92,7 @@ pub enum Value {
     Int(i64),
     /// Of a [`Kind::Double`].
     Double(f64),
-    /// Of a [`Kind::Text`] or [`Kind::OneOf`].
+    /// Of a [`Kind::Text`], [`Kind::OneOf`] or [`Kind::AnyCaseOf`].
     Text(String),
     /// Of a [`Kind::List`]: trimmed, without repetitions.
     List(Vec<String>),
@@ -118,7 +120,7 @@ impl Kind {
             Kind::Int(_) | Kind::IntOrMinusOne(_) => "int",
             Kind::Long(_) | Kind::LongOrMinusOne(_) => "long",
             Kind::Double(..) => "double",
-            Kind::Text | Kind::OneOf(_) => "string",
+            Kind::Text | Kind::OneOf(_) | Kind::AnyCaseOf(_) => "string",
             Kind::List(_) => "list",
         }
     }
@@ -130,7 +132,12 @@ impl Kind {
                 Some(b.within(i32::MIN as i64, i32::MAX as i64))
             }
             Kind::Long(b) | Kind::LongOrMinusOne(b) => Some(*b),
-            Kind::Bool | Kind::Double(..) | Kind::Text | Kind::OneOf(_) | Kind::List(_) => None,
+            Kind::Bool
+            | Kind::Double(..)
+            | Kind::Text
+            | Kind::OneOf(_)
+            | Kind::AnyCaseOf(_)
+            | Kind::List(_) => None,
         }
     }
 
@@ -149,7 +156,7 @@ impl Kind {
             Kind::Double(min, f64::MAX) => format!("a number of at least {min}"),
             Kind::Double(min, max) => format!("a number from {min} to {max}"),
             Kind::Text => "text".to_string(),
-            Kind::OneOf(words) => format!("one of {}", words.join(", ")),
+            Kind::OneOf(words) | Kind::AnyCaseOf(words) => format!("one of {}", words.join(", ")),
             Kind::List(Items::Any) => "a comma-separated list".to_string(),
             Kind::List(Items::OneOf(words)) => {
                 format!("a comma-separated list of {}", words.join(", "))
@@ -193,6 +200,12 @@ impl Kind {
             Kind::Text => Ok(Value::Text(text.to_string())),
             Kind::OneOf(words) if words.contains(&text) => Ok(Value::Text(text.to_string())),
             Kind::OneOf(_) => Err(NotAllowed),
+            Kind::AnyCaseOf(words) => {
+                let mut words = words.iter();
+                let word = words.find(|word| word.eq_ignore_ascii_case(text));
+                word.map(|word| Value::Text((*word).to_string()))
+                    .ok_or(NotAllowed)
+            }
             Kind::List(items) => parse_list(*items, text),
         }
     }
@@ -356,6 +369,13 @@ mod tests {
         assert_eq!(POLICY.parse(""), Ok(Value::List(vec![])));
         assert_eq!(POLICY.parse("foo"), Err(NotAllowed));
         assert_eq!(POLICY.parse("delete,"), Err(NotAllowed));
+    }
+
+    #[test]
+    fn words_in_any_case_become_the_listed_ones() {
+        let kind = Kind::AnyCaseOf(&["disabled", "upgrade"]);
+        assert_eq!(kind.parse(" UpGrade"), Ok(Value::Text("upgrade".into())));
+        assert_eq!(kind.parse("upgraded"), Err(NotAllowed));
     }
 
     #[test]

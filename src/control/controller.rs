@@ -399,7 +399,7 @@ fn registration(
 fn is_of_brokers(resource: &Resource) -> bool {
     match resource {
         Resource::Broker(_) => true,
-        Resource::Topic(_) | Resource::Other(..) => false,
+        Resource::Topic(_) | Resource::Group(_) | Resource::Other(..) => false,
     }
 }
 

@@ -150,6 +150,8 @@ impl Reconfigured {
             match resource {
                 Resource::Broker(_) => return Reconfigured::All,
                 Resource::Topic(name) => topics.extend(image.topic(name).map(|topic| topic.id)),
+                // Coordinators look at them with every heartbeat.
+                Resource::Group(_) => {}
                 Resource::Other(..) => {}
             }
         }

@@ -22,6 +22,7 @@ const LEADER_NONE: i32 = -1;
 const RECOVERING: i8 = 1;
 const RESOURCE_TOPIC: i8 = 2;
 const RESOURCE_BROKER: i8 = 4;
+const RESOURCE_GROUP: i8 = 32;
 
 /// A record contradicts what the log said before. The log is damaged, or not this broker's to read:
 /// it must not serve from it (RP-59).
@@ -296,6 +297,7 @@ impl Replay {
         let resource = match body.resource_type {
             RESOURCE_TOPIC => Resource::Topic(body.resource_name.clone()),
             RESOURCE_BROKER => Resource::Broker(body.resource_name.clone()),
+            RESOURCE_GROUP => Resource::Group(body.resource_name.clone()),
             other => Resource::Other(other, body.resource_name.clone()),
         };
         let configs = Arc::make_mut(&mut self.image.configs);

@@ -1,8 +1,8 @@
-//! Telling the settings of topics and brokers (KIP-133, KIP-226, KIP-569).
+//! Telling the settings of topics, brokers and groups (KIP-133, KIP-226, KIP-569, KIP-848).
 
 use thalweg_config::value::Kind;
 use thalweg_config::{
-    BrokerConfig, Described, describe_all_brokers, describe_broker, describe_topic,
+    BrokerConfig, Described, describe_all_brokers, describe_broker, describe_group, describe_topic,
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -102,11 +102,14 @@ impl Describing<'_> {
                 Ok(describe_broker(self.config))
             }
             resource_type::GROUP if name.is_empty() => {
-                let text = "A group that settings are asked of needs a name.";
+                let text = "Group name must not be empty";
                 Err(TopicRefusal::new(ErrorCode::InvalidRequest, text))
             }
-            // The settings that Kafka has for single groups are of protocols that are not served yet.
-            resource_type::GROUP => Ok(Vec::new()),
+            // There may be settings of a group that is not there yet.
+            resource_type::GROUP => {
+                let stored = self.image.group_overrides(name);
+                Ok(describe_group(self.config, stored))
+            }
             other => Err(unsupported(other)),
         }
     }
@@ -176,6 +179,9 @@ pub fn list_config_resources(
             resource_type::BROKER | resource_type::BROKER_LOGGER => image
                 .brokers()
                 .for_each(|broker| list(kind, broker.id.to_string())),
+            resource_type::GROUP => image
+                .groups_with_settings()
+                .for_each(|group| list(kind, group.to_owned())),
             _nothing_of_the_kind => {}
         }
     }
@@ -186,7 +192,6 @@ pub fn list_config_resources(
 pub(crate) fn unsupported(resource_type: i8) -> TopicRefusal {
     let text = match resource_type {
         resource_type::CLIENT_METRICS => "This broker takes no metrics of clients.".to_owned(),
-        resource_type::GROUP => "Groups have no settings of their own here yet.".to_owned(),
         other => format!("Unsupported resource type: {other}"),
     };
     TopicRefusal::new(ErrorCode::InvalidRequest, text)
@@ -236,7 +241,7 @@ fn row(described: Described, request: &DescribeConfigsRequest) -> DescribeConfig
 fn type_number(kind: &Kind) -> i8 {
     match kind {
         Kind::Bool => 1,
-        Kind::Text | Kind::OneOf(_) => 2,
+        Kind::Text | Kind::OneOf(_) | Kind::AnyCaseOf(_) => 2,
         Kind::Int(_) | Kind::IntOrMinusOne(_) => 3,
         Kind::Short(_) => 4,
         Kind::Long(_) | Kind::LongOrMinusOne(_) => 5,

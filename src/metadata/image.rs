@@ -10,9 +10,6 @@ use thalweg_types::{BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicPartiti
 use crate::names;
 use crate::record::Record;
 
-/// Kafka's number of the resource type GROUP.
-pub const RESOURCE_TYPE_GROUP: i8 = 32;
-
 /// What a property belongs to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resource {
@@ -20,6 +17,8 @@ pub enum Resource {
     Topic(String),
     /// A broker, by id in text; empty = all brokers.
     Broker(String),
+    /// A group, by name (KIP-848).
+    Group(String),
     /// Another of Kafka's resource types, by its number: kept, not used.
     Other(i8, String),
 }
@@ -181,16 +180,6 @@ impl Image {
         Arc::ptr_eq(&self.by_name, &other.by_name)
     }
 
-    /// A property that was set for a group (KIP-848).
-    #[must_use]
-    pub fn group_setting(&self, group: &str, name: &str) -> Option<&str> {
-        // Asked for with every heartbeat, while hardly any group has settings.
-        let groups = Resource::Other(RESOURCE_TYPE_GROUP, String::new())..;
-        self.configs.range(groups).next()?;
-        let group = Resource::Other(RESOURCE_TYPE_GROUP, group.to_owned());
-        Some(self.configs.get(&group)?.get(name)?)
-    }
-
     /// One partition.
     #[must_use]
     pub fn partition(&self, at: TopicPartition) -> Option<&Partition> {
@@ -209,21 +198,35 @@ impl Image {
 
     /// Overrides of a topic's properties, sorted by key.
     pub fn topic_overrides(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
-        let overrides = self.configs.get(&Resource::Topic(name.to_string()));
-        overrides
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
+        self.overrides(&Resource::Topic(name.to_string()))
     }
 
     /// What is set for a broker, or with `None` for all of them, sorted by key.
     pub fn broker_overrides(&self, id: Option<BrokerId>) -> impl Iterator<Item = (&str, &str)> {
         let name = id.map_or_else(String::new, |id| id.to_string());
-        let overrides = self.configs.get(&Resource::Broker(name));
-        overrides
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| (key.as_str(), value.as_str()))
+        self.overrides(&Resource::Broker(name))
+    }
+
+    /// What is set for a group, sorted by key.
+    pub fn group_overrides(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
+        // Asked for with every heartbeat, while hardly any group has settings.
+        let is_any = self.groups_with_settings().next().is_some();
+        let group = is_any.then(|| Resource::Group(name.to_owned()));
+        group.into_iter().flat_map(|group| self.overrides(&group))
+    }
+
+    /// Names of the groups that have settings of their own, sorted.
+    pub fn groups_with_settings(&self) -> impl Iterator<Item = &str> {
+        let groups = self.configs.range(Resource::Group(String::new())..);
+        groups.map_while(|(resource, _)| match resource {
+            Resource::Group(name) => Some(name.as_str()),
+            Resource::Topic(_) | Resource::Broker(_) | Resource::Other(..) => None,
+        })
+    }
+
+    fn overrides(&self, of: &Resource) -> impl Iterator<Item = (&str, &str)> + use<'_> {
+        let stored = self.configs.get(of).into_iter().flatten();
+        stored.map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// All registered brokers, sorted by id.

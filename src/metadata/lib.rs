@@ -39,9 +39,7 @@ pub use apply::ApplyError;
 pub use controller::{Controller, Decision};
 pub use delta::Delta;
 pub use describe::describe_topic_partitions;
-pub use image::{
-    Broker, BrokerEndpoint, BrokerFeature, Image, Partition, RESOURCE_TYPE_GROUP, Resource, Topic,
-};
+pub use image::{Broker, BrokerEndpoint, BrokerFeature, Image, Partition, Resource, Topic};
 pub use placement::Placement;
 pub use quotas::check_quota_filter;
 pub use record::{Record, RecordError};

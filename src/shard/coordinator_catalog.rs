@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use thalweg_config::GroupConfig;
 use thalweg_group::{GroupSettings, TopicCatalog, TopicShape};
 use thalweg_metadata::Image;
 use thalweg_types::TopicId;
@@ -61,10 +62,10 @@ impl TopicCatalog for Catalog {
 
     fn group(&self, id: &str) -> GroupSettings {
         let view = self.view.borrow();
-        let of_group = |name| view.image.group_setting(id, name)?.parse().ok();
+        let config = GroupConfig::resolve(&view.config, view.image.group_overrides(id));
         GroupSettings {
-            session_ms: of_group("consumer.session.timeout.ms"),
-            heartbeat_ms: of_group("consumer.heartbeat.interval.ms"),
+            session_ms: config.consumer_session_timeout_ms,
+            heartbeat_ms: config.consumer_heartbeat_interval_ms,
         }
     }
 }

@@ -259,6 +259,13 @@ pub const REBALANCES_KEPT_MAX: usize = 10;
 /// are counted.
 pub const REBALANCE_NAMES_MAX: usize = 8;
 
+/// Bytes of the name of a group: what the keys of its records can hold.
+pub const GROUP_NAME_BYTES_MAX: usize = i16::MAX as usize;
+
+/// Groups that have settings of their own in the metadata log. When full, those of further groups are
+/// refused with POLICY_VIOLATION.
+pub const GROUPS_WITH_SETTINGS_MAX: usize = 10_000;
+
 /// Groups of one partition of the offsets topic. When full, new groups are refused.
 pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
 

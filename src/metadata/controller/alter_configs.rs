@@ -1,17 +1,20 @@
-//! Changing the settings of topics and brokers: whole (KIP-133) and by steps (KIP-339).
+//! Changing the settings of topics, brokers and groups: whole (KIP-133) and by steps (KIP-339).
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_config::property::{self, Scope};
 use thalweg_config::value::{Kind, Value};
-use thalweg_config::{ConfigError, TopicConfig};
+use thalweg_config::{ConfigError, GroupConfig, TopicConfig};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, ConfigRecord, IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse, alter_configs_request, alter_configs_response,
     incremental_alter_configs_request, incremental_alter_configs_response,
 };
-use thalweg_types::limits::CONFIG_VALUE_BYTES_MAX;
+use thalweg_types::limits::{
+    CONFIG_VALUE_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_WITH_SETTINGS_MAX,
+};
 
 use super::{Controller, Decision, TopicRefusal, row_of};
 use crate::configs::{check_is_local, resource_type, shown, unsupported};
@@ -28,6 +31,28 @@ enum Target<'r> {
     Topic(&'r str),
     /// By id in text; empty = all brokers.
     Broker(&'r str),
+    Group(&'r str),
+}
+
+/// How many more groups may get settings of their own.
+struct Room(Cell<usize>);
+
+impl Room {
+    fn take(&self) -> Result<(), TopicRefusal> {
+        match self.0.get().checked_sub(1) {
+            Some(left) => {
+                self.0.set(left);
+                Ok(())
+            }
+            None => {
+                let text = format!(
+                    "{GROUPS_WITH_SETTINGS_MAX} groups have settings of their own: delete those of \
+                     some first"
+                );
+                Err(TopicRefusal::new(ErrorCode::PolicyViolation, text))
+            }
+        }
+    }
 }
 
 impl Target<'_> {
@@ -35,6 +60,7 @@ impl Target<'_> {
         match self {
             Target::Topic(_) => Scope::Topic,
             Target::Broker(_) => Scope::Broker,
+            Target::Group(_) => Scope::Group,
         }
     }
 }
@@ -61,10 +87,11 @@ impl Controller<'_> {
         &self,
         request: &IncrementalAlterConfigsRequest,
     ) -> Decision<IncrementalAlterConfigsResponse> {
+        let room = self.settings_room();
         let (mut records, rows) = each_once(
             &request.resources,
             |resource| (resource.resource_type, &resource.resource_name),
-            |resource| self.by_steps(resource),
+            |resource| self.by_steps(resource, &room),
         );
         let row = |row: Row<'_>| incremental_alter_configs_response::AlterConfigsResourceResponse {
             error_code: row.error_code,
@@ -84,10 +111,11 @@ impl Controller<'_> {
 
     /// Decides an AlterConfigs request: what it names is all that is set afterwards.
     pub fn alter_configs(&self, request: &AlterConfigsRequest) -> Decision<AlterConfigsResponse> {
+        let room = self.settings_room();
         let (mut records, rows) = each_once(
             &request.resources,
             |resource| (resource.resource_type, &resource.resource_name),
-            |resource| self.as_a_whole(resource),
+            |resource| self.as_a_whole(resource, &room),
         );
         let row = |row: Row<'_>| alter_configs_response::AlterConfigsResourceResponse {
             error_code: row.error_code,
@@ -105,9 +133,15 @@ impl Controller<'_> {
         Decision { records, answer }
     }
 
+    fn settings_room(&self) -> Room {
+        let taken = self.image.groups_with_settings().count();
+        Room(Cell::new(GROUPS_WITH_SETTINGS_MAX.saturating_sub(taken)))
+    }
+
     fn by_steps(
         &self,
         resource: &incremental_alter_configs_request::AlterConfigsResource,
+        room: &Room,
     ) -> Result<Vec<Record>, TopicRefusal> {
         let (kind, name) = (resource.resource_type, resource.resource_name.as_str());
         if kind == BROKER_LOGGER {
@@ -123,19 +157,20 @@ impl Controller<'_> {
         let steps: Vec<Step<'_>> = steps.collect();
         let before = self.stored(target);
         let after = self.stepped(target, &before, &steps)?;
-        self.check(target, &before, &after)?;
+        self.check(target, &before, &after, room)?;
         Ok(difference(target, &before, &after))
     }
 
     fn as_a_whole(
         &self,
         resource: &alter_configs_request::AlterConfigsResource,
+        room: &Room,
     ) -> Result<Vec<Record>, TopicRefusal> {
         let target = self.target(resource.resource_type, &resource.resource_name)?;
         let configs = resource.configs.iter();
         let after = whole(configs.map(|c| (c.name.as_str(), c.value.as_deref())))?;
         let before = self.stored(target);
-        self.check(target, &before, &after)?;
+        self.check(target, &before, &after, room)?;
         Ok(difference(target, &before, &after))
     }
 
@@ -160,6 +195,13 @@ impl Controller<'_> {
                 }
                 Ok(Target::Broker(name))
             }
+            resource_type::GROUP if name.is_empty() => {
+                Err(invalid("Default group resources are not allowed."))
+            }
+            resource_type::GROUP if name.len() > GROUP_NAME_BYTES_MAX => Err(invalid(format!(
+                "No group has a name of more than {GROUP_NAME_BYTES_MAX} bytes."
+            ))),
+            resource_type::GROUP => Ok(Target::Group(name)),
             // Log levels change by steps only.
             BROKER_LOGGER => Err(invalid(format!("Unknown resource type {BROKER_LOGGER}"))),
             other => Err(unsupported(other)),
@@ -175,6 +217,7 @@ impl Controller<'_> {
                 let local = Some(self.config.node_id());
                 self.image.broker_overrides(local).map(owned).collect()
             }
+            Target::Group(name) => self.image.group_overrides(name).map(owned).collect(),
         }
     }
 
@@ -238,6 +281,8 @@ impl Controller<'_> {
                 let value = self.config.value(step.key);
                 value.map_or_else(String::new, Value::to_string)
             }
+            // No property of groups is a list.
+            (None, Target::Group(_)) => String::new(),
         };
         let split = |text: &str| -> Vec<String> {
             let items = text.split(',').map(str::trim);
@@ -262,6 +307,7 @@ impl Controller<'_> {
         target: Target<'_>,
         before: &Settings,
         after: &Settings,
+        room: &Room,
     ) -> Result<(), TopicRefusal> {
         if let Some((key, _)) = after
             .iter()
@@ -273,14 +319,21 @@ impl Controller<'_> {
             );
             return Err(TopicRefusal::new(ErrorCode::InvalidConfig, text));
         }
+        let all = || {
+            let all = after.iter();
+            all.map(|(key, value)| (key.as_str(), Some(value.as_str())))
+        };
         match target {
-            Target::Topic(_) => {
-                let all = after
-                    .iter()
-                    .map(|(key, value)| (key.as_str(), Some(value.as_str())));
-                TopicConfig::validate(self.config, all)
-                    .map(|_| ())
-                    .map_err(|error| refused(ErrorCode::InvalidConfig, &error))
+            Target::Topic(_) => TopicConfig::validate(self.config, all())
+                .map(|_| ())
+                .map_err(|error| refused(ErrorCode::InvalidConfig, &error)),
+            Target::Group(_) => {
+                GroupConfig::validate(self.config, all())
+                    .map_err(|error| refused(ErrorCode::InvalidConfig, &error))?;
+                match before.is_empty() && !after.is_empty() {
+                    true => room.take(),
+                    false => Ok(()),
+                }
             }
             Target::Broker(_) => {
                 let new = after
@@ -314,6 +367,7 @@ fn difference(target: Target<'_>, before: &Settings, after: &Settings) -> Vec<Re
     let (resource_type, resource_name) = match target {
         Target::Topic(name) => (resource_type::TOPIC, name),
         Target::Broker(name) => (resource_type::BROKER, name),
+        Target::Group(name) => (resource_type::GROUP, name),
     };
     let record = |name: &String, value: Option<&String>| {
         ConfigRecord {

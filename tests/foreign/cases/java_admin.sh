@@ -30,6 +30,22 @@ check_has "$WORK/all.txt" \
   --add-config log.dirs=/tmp/elsewhere >"$WORK/refused.txt" 2>&1 || fail "log.dirs was taken"
 check_has "$WORK/refused.txt" 'Cannot update these configs dynamically'
 
+# Settings of groups are their own, bounded by the broker's (KIP-848).
+tool kafka.admin.ConfigCommand --alter --entity-type groups --entity-name readers \
+  --add-config 'consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=7000' >>"$WORK/alter.txt"
+tool kafka.admin.ConfigCommand --describe --entity-type groups --entity-name readers >"$WORK/group.txt"
+check_has "$WORK/group.txt" 'consumer.session.timeout.ms=50000.*DYNAMIC_GROUP_CONFIG:consumer.session'
+check_has "$WORK/group.txt" 'consumer.heartbeat.interval.ms=7000'
+tool kafka.admin.ConfigCommand --describe --entity-type groups >"$WORK/groups.txt"
+check_has "$WORK/groups.txt" 'Dynamic configs for group readers'
+! tool kafka.admin.ConfigCommand --alter --entity-type groups --entity-name readers \
+  --add-config consumer.session.timeout.ms=1000 >"$WORK/refused.txt" 2>&1 || fail "a short session was taken"
+check_has "$WORK/refused.txt" 'must be greater than or equal to group.consumer.min.session.timeout.ms'
+tool kafka.admin.ConfigCommand --alter --entity-type groups --entity-name readers \
+  --delete-config consumer.session.timeout.ms,consumer.heartbeat.interval.ms >>"$WORK/alter.txt"
+tool kafka.admin.ConfigCommand --describe --entity-type groups --entity-name readers >"$WORK/group.txt"
+check_has_not "$WORK/group.txt" 'session'
+
 printf '%s\n' one two three >"$WORK/lines.txt"
 tool ConsoleProducer --topic admin <"$WORK/lines.txt"
 tool GetOffsetShell --topic admin | sort >"$WORK/ends.txt"

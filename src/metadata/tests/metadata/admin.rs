@@ -368,6 +368,8 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
             resource(8, "1", None),
             resource(8, "", None),
             resource(8, "1", Some(&["thalweg_net", "no.such"])),
+            resource(32, "g", None),
+            resource(32, "", None),
         ],
         include_synonyms: true,
         include_documentation: true,
@@ -392,6 +394,8 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
     assert_eq!(told[6], (ErrorCode::None, 7), "the root and six rooms");
     assert_eq!(told[7], (ErrorCode::InvalidRequest, 0));
     assert_eq!(told[8], (ErrorCode::None, 1));
+    assert_eq!(told[9], (ErrorCode::None, 2));
+    assert_eq!(told[10], (ErrorCode::InvalidRequest, 0));
     let root = &results[6].configs[0];
     assert_eq!((root.name.as_str(), root.config_source), ("root", 6));
     let segment = &results[1].configs[0];
@@ -424,4 +428,90 @@ fn what_has_settings_is_listed_by_type() {
     // Version 0 lists subscriptions to clients' metrics, and there are none.
     assert_eq!(list(&[], 0), (ErrorCode::None, vec![]));
     assert_eq!(list(&[77], 1).0, ErrorCode::UnsupportedVersion);
+}
+
+const GROUP: i8 = 32;
+const SESSION: &str = "consumer.session.timeout.ms";
+
+#[test]
+fn groups_have_settings_of_their_own() {
+    let image = one_topic();
+    let set = |image: &Image, name: &str, key: &str, value| {
+        let (image, told) = alter(image, vec![steps(GROUP, name, &[(key, SET, value)])]);
+        (image, told[0].clone())
+    };
+    let of = |image: &Image, name: &str| -> Vec<String> {
+        let pairs = image.group_overrides(name);
+        pairs.map(|(key, value)| format!("{key}={value}")).collect()
+    };
+    let (image, told) = set(&image, "g", SESSION, Some("50000"));
+    assert_eq!(told.0, ErrorCode::None);
+    assert_eq!(of(&image, "g"), ["consumer.session.timeout.ms=50000"]);
+    assert_eq!(of(&image, "h"), [""; 0]);
+    for (name, key, value, code, text) in [
+        (
+            "",
+            SESSION,
+            Some("50000"),
+            ErrorCode::InvalidRequest,
+            "Default group resources",
+        ),
+        (
+            "g",
+            "retention.ms",
+            Some("1"),
+            ErrorCode::InvalidConfig,
+            "Unknown group config name",
+        ),
+        (
+            "g",
+            SESSION,
+            Some("1"),
+            ErrorCode::InvalidConfig,
+            "group.consumer.min.session",
+        ),
+        ("g", SESSION, None, ErrorCode::InvalidRequest, "Null value"),
+    ] {
+        let (after, told) = set(&image, name, key, value);
+        assert_eq!(told.0, code, "{name} {key}: {}", told.1);
+        assert!(told.1.contains(text), "{name} {key}: {}", told.1);
+        assert_eq!(of(&after, "g"), of(&image, "g"));
+    }
+    let long = "g".repeat(40_000);
+    let (_, told) = set(&image, &long, SESSION, Some("50000"));
+    assert_eq!(told.0, ErrorCode::InvalidRequest);
+
+    let listed = list_config_resources(&image, &ListConfigResourcesRequest::default(), 1);
+    let groups = listed.config_resources.iter();
+    let groups: Vec<_> = groups.filter(|r| r.resource_type == GROUP).collect();
+    assert_eq!(groups.len(), 1);
+    assert_eq!(groups[0].resource_name, "g");
+
+    let (image, code) = alter_one(&image, GROUP, "g", &[(SESSION, DELETE, None)]);
+    assert_eq!(code, ErrorCode::None);
+    assert_eq!(image.groups_with_settings().count(), 0);
+}
+
+#[test]
+fn bi_36_so_many_groups_have_settings_and_no_more() {
+    let many = |from: usize, to: usize| {
+        let one = |n| steps(GROUP, &format!("g{n}"), &[(SESSION, SET, Some("50000"))]);
+        (from..to).map(one).collect::<Vec<_>>()
+    };
+    let room = thalweg_types::limits::GROUPS_WITH_SETTINGS_MAX;
+    let (image, told) = alter(&one_topic(), many(0, room + 2));
+    let refused: Vec<_> = told.iter().filter(|row| row.0 != ErrorCode::None).collect();
+    assert_eq!(refused.len(), 2);
+    assert!(
+        refused
+            .iter()
+            .all(|row| row.0 == ErrorCode::PolicyViolation)
+    );
+    // Those that have some can change them.
+    let (image, told) = alter(&image, many(5, 6));
+    assert_eq!(told[0].0, ErrorCode::None);
+    let gone = vec![steps(GROUP, "g5", &[(SESSION, DELETE, None)])];
+    let (image, _) = alter(&image, gone);
+    let (_, told) = alter(&image, many(room + 5, room + 6));
+    assert_eq!(told[0].0, ErrorCode::None);
 }
