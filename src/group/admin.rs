@@ -103,6 +103,11 @@ impl Coordinator {
                 .filter(|(topic, partition)| group.offsets.get(topic, *partition).is_none())
                 .map(|(topic, partition)| tombstone(&group.id, topic, *partition))
                 .collect();
+            let in_transactions = group.pending_offsets.places().filter(|place| {
+                let (topic, partition) = place;
+                group.offsets.get(topic, *partition).is_none() && !in_flight.contains_key(*place)
+            });
+            records.extend(in_transactions.map(|(topic, p)| tombstone(&group.id, topic, *p)));
             for (topic, partitions) in group.offsets.sorted() {
                 let of_topic = partitions.keys().map(|p| tombstone(&group.id, topic, *p));
                 records.extend(of_topic);

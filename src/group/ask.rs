@@ -82,6 +82,15 @@ impl GroupQuery {
     }
 }
 
+/// Which offsets a fetch is content with (KIP-447).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// What is committed now, although a transaction may be about to change it.
+    Any,
+    /// Only what no transaction on its way can change.
+    Stable,
+}
+
 /// A request to the coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
@@ -96,7 +105,7 @@ pub enum Ask {
     /// OffsetCommit for partitions that exist.
     Commit(OffsetCommitRequest),
     /// One group of OffsetFetch.
-    FetchOffsets(OffsetFetchRequestGroup),
+    FetchOffsets(OffsetFetchRequestGroup, Stability),
     /// OffsetDelete for partitions that exist.
     DeleteOffsets(OffsetDeleteRequest),
     /// ListGroups.
@@ -204,7 +213,7 @@ impl Ask {
             }
             .into(),
             Ask::Commit(request) => refused_commit(request, code).into(),
-            Ask::FetchOffsets(group) => OffsetFetchResponseGroup {
+            Ask::FetchOffsets(group, _) => OffsetFetchResponseGroup {
                 group_id: group.group_id.clone(),
                 error_code,
                 ..OffsetFetchResponseGroup::default()

@@ -27,6 +27,7 @@ impl Coordinator {
                 consumer.check(id);
             }
             assert_eq!(group.offsets.iter().count(), group.offsets.len(), "{id}");
+            group.pending_offsets.check(id);
             let writes = self.writes.pending.values();
             let of_group = writes.filter(|pending| pending.group == *id).count();
             assert_eq!(of_group, group.writes, "{id}: writes on their way");
@@ -35,6 +36,7 @@ impl Coordinator {
             let timers = timers + self.sweeps.timers();
             assert_eq!(timers, self.timers.len(), "each timer belongs to somebody");
         }
+        self.transactions.check(self.groups.values());
         let mut tally = Tally::default();
         self.groups.values().for_each(|group| tally.add(group));
         assert_eq!(tally, self.tally(), "the sums");

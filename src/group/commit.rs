@@ -18,7 +18,7 @@ use thalweg_protocol::messages::{
 };
 use thalweg_types::{TimestampMs, TopicId};
 
-use crate::ask::{Answer, Effect, Now, Token, refused_commit};
+use crate::ask::{Answer, Effect, Now, Stability, Token, refused_commit};
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::offsets::Committed;
@@ -104,6 +104,14 @@ impl Group {
         turn.write(&self.id, records, Then::Commit(token, answer));
         None
     }
+
+    /// Whether a transaction on its way may change an offset that is to be stable.
+    fn is_unstable(&self, wanted: Stability, topic: &Rc<str>, partition: i32) -> bool {
+        match wanted {
+            Stability::Any => false,
+            Stability::Stable => self.pending_offsets.contains(topic, partition),
+        }
+    }
 }
 
 impl Coordinator {
@@ -111,6 +119,7 @@ impl Coordinator {
     pub(crate) fn fetch_offsets(
         &self,
         request: &OffsetFetchRequestGroup,
+        wanted: Stability,
     ) -> OffsetFetchResponseGroup {
         let group = self.groups.get(request.group_id.as_str());
         if let Some(consumer) = group.and_then(|group| group.consumer.as_deref())
@@ -124,11 +133,13 @@ impl Coordinator {
             };
         }
         let topics = match &request.topics {
-            Some(wanted) => wanted
+            Some(topics) => topics
                 .iter()
-                .map(|topic| self.fetch_topic(group, topic))
+                .map(|topic| self.fetch_topic(group, topic, wanted))
                 .collect(),
-            None => group.map(|g| self.all_offsets(g)).unwrap_or_default(),
+            None => group
+                .map(|group| self.all_offsets(group, wanted))
+                .unwrap_or_default(),
         };
         OffsetFetchResponseGroup {
             group_id: request.group_id.clone(),
@@ -141,15 +152,17 @@ impl Coordinator {
         &self,
         group: Option<&Group>,
         topic: &OffsetFetchRequestTopics,
+        wanted: Stability,
     ) -> OffsetFetchResponseTopics {
+        let name: Rc<str> = Rc::from(topic.name.as_str());
         // Who asks by id must not get the offsets of another topic that has the name by now.
         let is_another =
             topic.topic_id != TopicId::ZERO && self.topics.id(&topic.name) != Some(topic.topic_id);
         let row = |index: &i32| match is_another {
-            true => OffsetFetchResponsePartitions {
-                error_code: ErrorCode::UnknownTopicId.code(),
-                ..fetched(*index, None)
-            },
+            true => not_fetched(*index, ErrorCode::UnknownTopicId),
+            false if group.is_some_and(|g| g.is_unstable(wanted, &name, *index)) => {
+                not_fetched(*index, ErrorCode::UnstableOffsetCommit)
+            }
             false => {
                 let found = group.and_then(|g| g.offsets.get(&topic.name, *index));
                 fetched(*index, found.filter(|c| self.is_visible(&topic.name, c)))
@@ -162,7 +175,7 @@ impl Coordinator {
         }
     }
 
-    fn all_offsets(&self, group: &Group) -> Vec<OffsetFetchResponseTopics> {
+    fn all_offsets(&self, group: &Group, wanted: Stability) -> Vec<OffsetFetchResponseTopics> {
         let topics = group.offsets.sorted().into_iter();
         let all = topics.map(|(name, partitions)| OffsetFetchResponseTopics {
             name: name.to_string(),
@@ -170,7 +183,12 @@ impl Coordinator {
             partitions: partitions
                 .iter()
                 .filter(|(_, committed)| self.is_visible(name, committed))
-                .map(|(index, committed)| fetched(*index, Some(committed)))
+                .map(
+                    |(index, committed)| match group.is_unstable(wanted, name, *index) {
+                        true => not_fetched(*index, ErrorCode::UnstableOffsetCommit),
+                        false => fetched(*index, Some(committed)),
+                    },
+                )
                 .collect(),
         });
         all.filter(|topic| !topic.partitions.is_empty()).collect()
@@ -235,6 +253,7 @@ impl Coordinator {
             for partition in &topic.partitions {
                 let index = partition.partition_index;
                 let is_known = group.offsets.get(&name, index).is_some()
+                    || group.pending_offsets.contains(&name, index)
                     || in_flight.contains_key(&(Rc::clone(&name), index));
                 let code = match is_subscribed {
                     true => ErrorCode::GroupSubscribedToTopic,
@@ -295,6 +314,13 @@ pub(crate) fn tombstone(group: &Rc<str>, topic: &Rc<str>, partition: i32) -> Rec
         topic: Rc::clone(topic),
         partition,
         value: None,
+    }
+}
+
+fn not_fetched(partition: i32, error: ErrorCode) -> OffsetFetchResponsePartitions {
+    OffsetFetchResponsePartitions {
+        error_code: error.code(),
+        ..fetched(partition, None)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::sweep::{Progress, Sweeps, Wanted};
 use crate::tally::{Happened, Tally};
 use crate::timers::{Timer, Timers};
 use crate::topics::Topics;
+use crate::transactions::Transactions;
 use crate::turn::{Pending, Then, Turn, Writes};
 
 /// First version of OffsetCommit that says when there is no such group (KIP-848).
@@ -43,6 +44,7 @@ pub struct Coordinator {
     pub(crate) loaded: Now,
     pub(crate) draw: Draw,
     pub(crate) sweeps: Sweeps,
+    pub(crate) transactions: Transactions,
     /// Groups that are yet to be made ready, once the log was replayed.
     unready: Option<Vec<Rc<str>>>,
     /// Bytes that other coordinators of the core hold.
@@ -68,6 +70,7 @@ impl Coordinator {
             },
             draw,
             sweeps: Sweeps::default(),
+            transactions: Transactions::default(),
             unready: None,
             others_bytes: 0,
             is_loading: true,
@@ -151,7 +154,7 @@ impl Coordinator {
             Ask::Heartbeat(request) => Some(self.heartbeat(now, request, out)),
             Ask::Leave(request) => Some(self.leave(now, &request, out)),
             Ask::Commit(request) => self.commit(now, caller.version, &request, token, out),
-            Ask::FetchOffsets(request) => Some(self.fetch_offsets(&request).into()),
+            Ask::FetchOffsets(request, wanted) => Some(self.fetch_offsets(&request, wanted).into()),
             Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
             Ask::List(query) => Some(Answer::List(Ok(self.list(&query)))),
             Ask::Describe(group) => Some(self.describe(&group, caller.version).into()),
@@ -490,6 +493,8 @@ impl Coordinator {
         };
         event(group, &mut turn);
         turn.defer(group.last_log);
+        let changes = group.pending_offsets.take_changes();
+        self.transactions.note(&group.id, changes);
         if group.is_forgettable() {
             self.groups.remove(id);
         } else {

@@ -66,7 +66,8 @@ impl Coordinator {
         TimestampMs(now.wall.0.min(expected))
     }
 
-    /// Ends for the offsets of a group whose time is over. A commit on its way renews an offset.
+    /// Ends for the offsets of a group whose time is over. A commit on its way renews an offset, and
+    /// so may a transaction.
     fn over(&self, group: &Group, clock: TimestampMs) -> Vec<Record> {
         let ages = group.ages();
         let retention_ms = self.settings.offsets_retention_ms;
@@ -90,6 +91,7 @@ impl Coordinator {
         let mut ends: Vec<Record> = Vec::new();
         for (topic, partition) in found {
             if !in_flight.contains_key(&(Rc::clone(topic), partition))
+                && !group.pending_offsets.contains(topic, partition)
                 && !group.is_subscribed(topic)
             {
                 ends.push(tombstone(&group.id, topic, partition));
@@ -125,6 +127,7 @@ impl Group {
             && self.member_count() == 0
             && self.pending.is_empty()
             && self.writes == 0
+            && self.pending_offsets.is_empty()
             && self.offsets.len() == ending
     }
 }

@@ -17,6 +17,7 @@ use crate::consumer::{ConsumerGroup, ConsumerState, Key};
 use crate::history::History;
 use crate::member::{Member, Waiting};
 use crate::offsets::Offsets;
+use crate::pending_offsets::PendingOffsets;
 use crate::record::Record;
 use crate::subscription::{self, CONSUMER};
 
@@ -122,6 +123,8 @@ pub(crate) struct Group {
     /// The last write of such records.
     pub(crate) last_log: Option<WriteId>,
     pub(crate) offsets: Offsets,
+    /// In transactions that have not ended.
+    pub(crate) pending_offsets: PendingOffsets,
     /// Bytes of the members.
     pub(crate) member_bytes: usize,
     /// The log may hold a record of the group itself.
@@ -156,6 +159,7 @@ impl Group {
             unlogged: BTreeSet::new(),
             last_log: None,
             offsets: Offsets::default(),
+            pending_offsets: PendingOffsets::default(),
             member_bytes: 0,
             is_recorded: false,
             writes: 0,
@@ -198,7 +202,13 @@ impl Group {
                 partition,
                 value,
                 ..
-            } => self.offsets.put(&topic, partition, value),
+            } => {
+                match value {
+                    Some(_) => self.pending_offsets.supersede(&topic, partition),
+                    None => self.pending_offsets.clear(&topic, partition),
+                }
+                self.offsets.put(&topic, partition, value);
+            }
             Record::Group {
                 value: Some(value), ..
             } => self.restore(value),
@@ -383,6 +393,7 @@ impl Group {
             && self.members.is_empty()
             && self.pending.is_empty()
             && self.offsets.is_empty()
+            && self.pending_offsets.is_empty()
             && !self.is_recorded
             && self.writes == 0
             && self.unlogged.is_empty()
@@ -398,7 +409,7 @@ impl Group {
         let pending = self.pending.len() * PENDING_MEMBER_BYTES;
         let consumer = self.consumer.as_ref().map_or(0, |c| c.bytes());
         let own = GROUP_BYTES + self.id.len() + self.member_bytes + pending + consumer;
-        own + self.offsets.bytes() + self.history.bytes()
+        own + self.offsets.bytes() + self.pending_offsets.bytes() + self.history.bytes()
     }
 }
 

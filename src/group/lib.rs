@@ -13,7 +13,8 @@
 //! build the same state when the partition is read again ([`Coordinator::on_record`]).
 //!
 //! # Order of calls
-//! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first ->
+//! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first, or
+//! [`Coordinator::on_transactional_record`] and [`Coordinator::on_marker`] for those of transactions ->
 //! [`Coordinator::on_loaded`] until it is done -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
 //! [`Coordinator::next_deadline`] has come, and [`Coordinator::on_topics_removed`]. Each
 //! [`Effect::Write`] is reported once, in the order of the writes, by [`Coordinator::on_written`] or
@@ -21,7 +22,8 @@
 //!
 //! # Invariants
 //! - Every token given to `on_ask` is answered exactly once.
-//! - An offset that a client can fetch is committed, in the topic that has the name now.
+//! - An offset that a client can fetch is committed, in the topic that has the name now, and its
+//!   transaction too, if it is of one.
 //! - Time only comes from the monotonic clock, except where a record or a client asks for a date, and
 //!   for the age of offsets, which outlives processes.
 //! - Everything is bounded: groups, members, ids handed out, bytes per group and in sum.
@@ -45,6 +47,7 @@ mod member;
 mod membership;
 mod offsets;
 mod orphans;
+mod pending_offsets;
 mod positions;
 mod rebalance;
 mod record;
@@ -55,12 +58,13 @@ mod sweep;
 mod tally;
 mod timers;
 mod topics;
+mod transactions;
 mod turn;
 
 #[cfg(test)]
 mod machine_tests;
 
-pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Token, WriteId};
+pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Stability, Token, WriteId};
 pub use commit::VERSION_TOPIC_IDS;
 pub use consumer::{Assignor, ConsumerRecord};
 pub use coordinator::{Coordinator, Draw};
@@ -68,10 +72,11 @@ pub use history::{Cause, Names, Rebalance};
 pub use offsets::Committed;
 pub use positions::Position;
 pub use record::{Record, RecordError};
-pub use settings::{ConsumerSettings, Settings};
+pub use settings::{ConsumerSettings, Migration, Settings};
 pub use sweep::Progress;
 pub use tally::{Happened, Tally};
 pub use topics::{GroupSettings, TopicCatalog, TopicShape, Topics};
+pub use transactions::Outcome;
 
 /// Index of the partition of the offsets topic that holds `group`: Java's hash of the name, made
 /// positive as Kafka does it, over the number of partitions.

@@ -81,11 +81,19 @@ impl Coordinator {
         let coming = in_flight
             .iter()
             .filter_map(|(key, id)| id.map(|id| (key.clone(), id)));
-        let gone: BTreeSet<(Rc<str>, i32)> = settled
+        let mut gone: BTreeSet<(Rc<str>, i32)> = settled
             .chain(coming)
             .filter(|((topic, _), id)| is_gone(topic, *id))
             .map(|(key, _)| key)
             .collect();
+        // An end takes all that there is of a partition, so not where something else counts.
+        let in_transactions = group.pending_offsets.values().filter(|(place, value)| {
+            let (topic, partition) = place;
+            group.offsets.get(topic, *partition).is_none()
+                && !in_flight.contains_key(*place)
+                && is_gone(topic, value.topic_id)
+        });
+        gone.extend(in_transactions.map(|(place, _)| place.clone()));
         gone.iter()
             .map(|(topic, partition)| tombstone(&group.id, topic, *partition))
             .collect()

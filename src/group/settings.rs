@@ -49,6 +49,49 @@ pub struct ConsumerSettings {
     pub size_max: usize,
     /// `group.consumer.assignors`, the preferred one first.
     pub assignors: Vec<Assignor>,
+    /// `group.consumer.migration.policy`.
+    pub migration: Migration,
+}
+
+/// Which way a group with members may change its protocol (KIP-848).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    /// Neither.
+    Disabled,
+    /// To the newer one, when a member of it comes.
+    Upgrade,
+    /// To the classic one, when the last member of the newer one goes.
+    Downgrade,
+    /// Both.
+    Bidirectional,
+}
+
+impl Migration {
+    /// By Kafka's name; `None` for another.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Migration> {
+        match name {
+            "disabled" => Some(Migration::Disabled),
+            "upgrade" => Some(Migration::Upgrade),
+            "downgrade" => Some(Migration::Downgrade),
+            "bidirectional" => Some(Migration::Bidirectional),
+            _unknown => None,
+        }
+    }
+
+    pub(crate) fn upgrades(self) -> bool {
+        match self {
+            Migration::Upgrade | Migration::Bidirectional => true,
+            Migration::Disabled | Migration::Downgrade => false,
+        }
+    }
+
+    pub(crate) fn downgrades(self) -> bool {
+        match self {
+            Migration::Downgrade | Migration::Bidirectional => true,
+            Migration::Disabled | Migration::Upgrade => false,
+        }
+    }
 }
 
 impl Default for ConsumerSettings {
@@ -59,6 +102,7 @@ impl Default for ConsumerSettings {
             heartbeat_ms: 5_000,
             size_max: i32::MAX as usize,
             assignors: Assignor::ALL.to_vec(),
+            migration: Migration::Bidirectional,
         }
     }
 }

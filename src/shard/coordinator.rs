@@ -13,8 +13,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use thalweg_config::BrokerConfig;
 use thalweg_group::{
-    Answer, Ask, Assignor, Caller, ConsumerSettings, Coordinator, Effect, Happened, Now, Position,
-    Progress, Rebalance, Record, Settings, Tally, Token, WriteId,
+    Answer, Ask, Assignor, Caller, ConsumerSettings, Coordinator, Effect, Happened, Migration, Now,
+    Position, Progress, Rebalance, Record, Settings, Tally, Token, WriteId,
 };
 use thalweg_metrics::Counters;
 use thalweg_protocol::ErrorCode;
@@ -26,7 +26,7 @@ use thalweg_types::{TimestampMs, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator_catalog::Catalog;
-use crate::coordinator_load;
+use crate::coordinator_load::{self, Logged};
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
 use crate::shard::{SharedMetrics, SharedView};
@@ -254,7 +254,7 @@ impl Home {
             Ask::Heartbeat(_)
             | Ask::Leave(_)
             | Ask::Commit(_)
-            | Ask::FetchOffsets(_)
+            | Ask::FetchOffsets(..)
             | Ask::DeleteOffsets(_)
             | Ask::List(_)
             | Ask::Describe(_)
@@ -450,12 +450,18 @@ async fn load(home: Rc<Home>) {
 /// From the begin, whatever is known already: the last record of a key counts.
 async fn replay_into(home: &Home, records: &mut u64) -> Result<(), String> {
     *records = 0;
-    let replay = |record| {
+    let replay = |logged| {
         *records += 1;
         let now = home.now();
         let mut machine = home.machine.borrow_mut();
         let before = machine.tally().bytes;
-        machine.on_record(record, now);
+        match logged {
+            Logged::Record(record) => machine.on_record(record, now),
+            Logged::InTransaction(producer, record) => {
+                machine.on_transactional_record(producer, record, now);
+            }
+            Logged::Marker(producer, outcome) => machine.on_marker(producer, outcome, now),
+        }
         home.hold(before, machine.tally().bytes);
     };
     let lost = coordinator_load::replay(&home.partition, replay).await?;
@@ -522,6 +528,8 @@ fn settings(config: &BrokerConfig) -> Settings {
                 .iter()
                 .filter_map(|name| Assignor::named(name))
                 .collect(),
+            migration: Migration::named(config.group_consumer_migration_policy())
+                .unwrap_or(Migration::Bidirectional),
         },
         ..Settings::default()
     }

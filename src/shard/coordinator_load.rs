@@ -1,19 +1,27 @@
 //! Reading a partition of the offsets topic from its start, so that its coordinator knows its groups.
 
-use std::collections::HashMap;
-
 use bytes::BytesMut;
-use thalweg_group::{Answer, Record};
+use thalweg_group::{Answer, Outcome, Record};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{Batch, batches};
 use thalweg_reactor::{fs, task};
 use thalweg_replica::Isolation;
 use thalweg_types::limits::{COORDINATOR_LOAD_BYTES, DECOMPRESSED_BATCH_BYTES_MAX};
-use thalweg_types::{LeaderEpoch, Offset};
+use thalweg_types::{LeaderEpoch, Offset, ProducerId};
 
 use crate::partition::Partition;
 use crate::peer::{FetchAsk, OffsetAsk};
+
+/// What a coordinator learns from its log.
+pub(crate) enum Logged {
+    /// A record that counts.
+    Record(Record),
+    /// A record of a transaction.
+    InTransaction(ProducerId, Record),
+    /// The end of one.
+    Marker(ProducerId, Outcome),
+}
 
 /// What a load went around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,23 +30,22 @@ pub(crate) struct Lost {
     pub(crate) ranges: u64,
 }
 
-/// Calls `replay` for every record up to the high watermark, oldest first; those of a transaction at
-/// its commit. Record types that are not the coordinator's are passed over. What is damaged is gone
-/// around, and each time said: what is whole was acknowledged as well.
+/// Calls `replay` for every record and marker up to the high watermark, oldest first. Record types that
+/// are not the coordinator's are passed over. What is damaged is gone around, and each time said: what is
+/// whole was acknowledged as well.
 ///
 /// # Errors
 /// Why the partition can not be read.
 pub(crate) async fn replay(
     partition: &Partition,
-    mut replay: impl FnMut(Record),
+    mut replay: impl FnMut(Logged),
 ) -> Result<Lost, String> {
     let mut at = log_start(partition).await?;
-    let mut open: HashMap<i64, Vec<Record>> = HashMap::new();
     let mut lost = Lost::default();
     loop {
         match read(partition, at).await? {
             Read::Batches(bytes, position, next) => {
-                let whole = replay_batches(&bytes, &mut open, &mut replay)?;
+                let whole = replay_batches(&bytes, &mut replay)?;
                 at = match whole {
                     None => next,
                     Some(bad) => {
@@ -141,8 +148,7 @@ struct BadBatch {
 /// Replays batches up to the first that is damaged.
 fn replay_batches(
     bytes: &[u8],
-    open: &mut HashMap<i64, Vec<Record>>,
-    replay: &mut impl FnMut(Record),
+    replay: &mut impl FnMut(Logged),
 ) -> Result<Option<BadBatch>, String> {
     let (mut position, mut next) = (0, None);
     for batch in batches(bytes) {
@@ -161,7 +167,7 @@ fn replay_batches(
             }));
         }
         let batch = batch.map_err(|error| error.to_string())?;
-        replay_batch(&batch, open, replay)
+        replay_batch(&batch, replay)
             .map_err(|error| format!("offset {}: {error}", batch.header.base_offset))?;
         position += batch.header.total_bytes() as u64;
         next = Some(batch.header.last_offset().plus(1));
@@ -169,31 +175,39 @@ fn replay_batches(
     Ok(None)
 }
 
-fn replay_batch(
-    batch: &Batch<'_>,
-    open: &mut HashMap<i64, Vec<Record>>,
-    replay: &mut impl FnMut(Record),
-) -> Result<(), String> {
+fn replay_batch(batch: &Batch<'_>, replay: &mut impl FnMut(Logged)) -> Result<(), String> {
     let header = &batch.header;
+    let producer = header.producer_id;
     let set = batch
         .records(DECOMPRESSED_BATCH_BYTES_MAX)
         .map_err(|error| error.to_string())?;
     for record in &set {
         let record = record.map_err(|error| error.to_string())?;
         if header.is_control() {
-            // The end of a transaction, whatever it is, is the end of its records here.
-            let records = open.remove(&header.producer_id.0).unwrap_or_default();
-            let kind = record.key.and_then(ControlRecordType::of_key);
-            if kind == Some(ControlRecordType::Commit) {
-                records.into_iter().for_each(&mut *replay);
+            match record.key.and_then(ControlRecordType::of_key) {
+                Some(ControlRecordType::Commit) => {
+                    replay(Logged::Marker(producer, Outcome::Committed));
+                }
+                Some(ControlRecordType::Abort) => {
+                    replay(Logged::Marker(producer, Outcome::Aborted));
+                }
+                // Of metadata logs, or of the future: no transaction ends here.
+                Some(
+                    ControlRecordType::LeaderChange
+                    | ControlRecordType::SnapshotHeader
+                    | ControlRecordType::SnapshotFooter
+                    | ControlRecordType::KRaftVersion
+                    | ControlRecordType::KRaftVoters,
+                )
+                | None => {}
             }
             continue;
         }
         match Record::decode(record.key, record.value) {
             Ok(Some(record)) if header.is_transactional() => {
-                open.entry(header.producer_id.0).or_default().push(record);
+                replay(Logged::InTransaction(producer, record));
             }
-            Ok(Some(record)) => replay(record),
+            Ok(Some(record)) => replay(Logged::Record(record)),
             Ok(None) => {}
             Err(error) => tracing::warn!(
                 offset = record.offset.0,

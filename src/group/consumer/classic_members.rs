@@ -18,6 +18,7 @@ use crate::ask::{Caller, Token, refused_join};
 use crate::group::{Group, State};
 use crate::member::{Member, Waiting, copied, kept, rebalance_ms};
 use crate::membership::{VERSION_MEMBER_ID_REQUIRED, cancel, member_id};
+use crate::settings::ConsumerSettings;
 use crate::subscription::{self, CONSUMER, Subscription};
 use crate::timers::Timer;
 use crate::topics::Topics;
@@ -25,12 +26,24 @@ use crate::turn::Turn;
 
 impl Group {
     /// Whether a classic group with members can become one of the newer protocol: its members must be
-    /// consumers that say what they subscribe to.
-    pub(crate) fn can_become_newer(&self) -> bool {
+    /// consumers that say what they subscribe to, and no more than such a group takes.
+    ///
+    /// # Errors
+    /// Why it can not, in words for the client.
+    pub(crate) fn check_upgrade(&self, settings: &ConsumerSettings) -> Result<(), &'static str> {
         let reads = |member: &Member| subscription::parse(&self.metadata_of(member)).is_some();
-        self.state != State::Dead
+        let are_consumers = self.state != State::Dead
             && self.protocol_type.as_deref() == Some(CONSUMER)
-            && self.members.values().all(reads)
+            && self.members.values().all(reads);
+        if !settings.migration.upgrades() {
+            Err("is a classic one, and group.consumer.migration.policy keeps it so")
+        } else if !are_consumers {
+            Err("is not a consumer group")
+        } else if self.members.len() > settings.size_max {
+            Err("is a classic one of more members than group.consumer.max.size")
+        } else {
+            Ok(())
+        }
     }
 
     fn metadata_of(&self, member: &Member) -> Bytes {
@@ -96,8 +109,13 @@ impl Group {
     /// Nobody of the newer protocol is left among members of the classic one: the group is a classic
     /// one again, and begins a round.
     pub(crate) fn downgrade_if_all_classic(&mut self, turn: &mut Turn<'_>) {
-        let is_due =
-            |c: &ConsumerGroup| !c.members.is_empty() && c.classic_members == c.members.len();
+        let settings = turn.settings;
+        let is_due = |c: &ConsumerGroup| {
+            settings.consumer.migration.downgrades()
+                && !c.members.is_empty()
+                && c.classic_members == c.members.len()
+                && c.members.len() <= settings.group_size_max
+        };
         if !self.consumer.as_deref().is_some_and(is_due) {
             return;
         }

@@ -82,10 +82,17 @@ impl Coordinator {
                 Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message))
             }
             Some(group) if group.consumer.is_none() => {
-                let can_change = group.state == State::Empty || group.can_become_newer();
-                match is_joining && can_change {
-                    true => Ok(()),
-                    false => not_found("is not a consumer group"),
+                if !is_joining {
+                    return not_found("is not a consumer group");
+                }
+                match group.state {
+                    State::Empty => Ok(()),
+                    State::PreparingRebalance
+                    | State::CompletingRebalance
+                    | State::Stable
+                    | State::Dead => group
+                        .check_upgrade(&self.settings.consumer)
+                        .or_else(not_found),
                 }
             }
             None | Some(_) => Ok(()),

@@ -15,7 +15,7 @@ use thalweg_protocol::messages::{
 
 use super::dice::{Dice, for_each_seed};
 use super::world::World;
-use crate::{Answer, Ask, Caller, GroupQuery, Settings, Token};
+use crate::{Answer, Ask, Caller, GroupQuery, Settings, Stability, Token};
 
 const SEEDS: u64 = 200;
 const STEPS: usize = 120;
@@ -248,11 +248,12 @@ impl Run {
             if has_offsets || self.model.life(group) != Life::NeverJoined {
                 known.push(group.to_owned());
             }
-            let ask = Ask::FetchOffsets(OffsetFetchRequestGroup {
+            let of_group = OffsetFetchRequestGroup {
                 group_id: group.to_owned(),
                 topics: None,
                 ..Default::default()
-            });
+            };
+            let ask = Ask::FetchOffsets(of_group, Stability::Any);
             let Answer::FetchOffsets(answer) = self.ask(ask) else {
                 panic!("a fetch is answered as one");
             };

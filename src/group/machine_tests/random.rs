@@ -1,7 +1,7 @@
 //! Random sequences of requests, time, failures and restarts, against a plain model of what clients
 //! may rely on. A failure names its seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use thalweg_protocol::ErrorCode;
@@ -17,16 +17,17 @@ use thalweg_protocol::messages::{
     SyncGroupRequest, SyncGroupResponse,
 };
 
-use thalweg_types::TopicId;
+use thalweg_types::{ProducerId, TimestampMs, TopicId};
 
 use super::dice::{Dice, for_each_seed};
-use super::world::World;
-use crate::{Answer, Ask, Caller, Settings, Token};
+use super::world::{Logged, World};
+use crate::{Answer, Ask, Caller, Committed, Outcome, Record, Settings, Stability, Token};
 
 const SEEDS: u64 = 300;
 const STEPS: usize = 400;
 const CLIENTS: usize = 5;
 const PARTITIONS: i32 = 3;
+const PRODUCERS: u64 = 3;
 
 /// Clients from this one on are static members.
 const FIRST_STATIC: usize = 3;
@@ -66,6 +67,17 @@ struct Model {
     /// Share that the leader gave, by generation and client.
     shares: BTreeMap<(i32, String), Bytes>,
     next_offset: i64,
+    /// What is in transactions, in the order of the log.
+    pending: Vec<InTransaction>,
+}
+
+struct InTransaction {
+    producer: i64,
+    topic: TopicId,
+    partition: i32,
+    offset: i64,
+    /// Nothing newer was committed for the partition so far.
+    is_newest: bool,
 }
 
 struct Run {
@@ -125,7 +137,9 @@ impl Run {
             30..=44 => self.sync(client),
             45..=54 => self.heartbeat(client),
             55..=58 => self.leave(client),
-            59..=72 => self.commit(client),
+            59..=68 => self.commit(client),
+            69..=70 => self.commit_in_transaction(),
+            71..=72 => self.end_transaction(),
             73..=87 if !self.world.writes.is_empty() => self.world.commit_write(),
             88 => self.world.fail_writes(ErrorCode::KafkaStorageError),
             89 if self.dice.below(4) == 0 => {
@@ -298,6 +312,87 @@ impl Run {
         self.ask(client, Ask::Commit(request), asked);
     }
 
+    /// What comes from elsewhere stands in the log behind all that is on its way.
+    fn finish_writes(&mut self) {
+        while !self.world.writes.is_empty() {
+            self.world.commit_write();
+        }
+        self.look();
+    }
+
+    fn commit_in_transaction(&mut self) {
+        self.finish_writes();
+        let Some(topic) = self.world.topics.id("t") else {
+            return;
+        };
+        let partition = self.dice.below(PARTITIONS as u64) as i32;
+        let producer = self.dice.below(PRODUCERS) as i64;
+        self.model.next_offset += 1;
+        let offset = self.model.next_offset;
+        let record = Record::Offset {
+            group: "g".into(),
+            topic: "t".into(),
+            partition,
+            value: Some(Committed {
+                offset,
+                leader_epoch: -1,
+                metadata: Box::default(),
+                at: self.world.wall(),
+                expires: TimestampMs::NONE,
+                topic_id: topic,
+            }),
+        };
+        self.world
+            .logged(Logged::InTransaction(ProducerId(producer), record));
+        let pending = &mut self.model.pending;
+        pending.retain(|one| (one.producer, one.partition) != (producer, partition));
+        pending.push(InTransaction {
+            producer,
+            topic,
+            partition,
+            offset,
+            is_newest: true,
+        });
+    }
+
+    fn end_transaction(&mut self) {
+        self.finish_writes();
+        let producer = self.dice.below(PRODUCERS) as i64;
+        let outcome = match self.dice.below(3) {
+            0 => Outcome::Aborted,
+            _ => Outcome::Committed,
+        };
+        self.world
+            .logged(Logged::Marker(ProducerId(producer), outcome));
+        let pending = std::mem::take(&mut self.model.pending);
+        for one in &pending {
+            let counts = one.producer == producer && one.is_newest;
+            if counts && outcome == Outcome::Committed {
+                self.committed(one.topic, one.partition, one.offset);
+            }
+        }
+        let committed: Vec<(i32, i64)> = pending
+            .iter()
+            .filter(|one| one.producer == producer && outcome == Outcome::Committed)
+            .map(|one| (one.partition, one.offset))
+            .collect();
+        for mut one in pending {
+            if one.producer != producer {
+                // Offsets grow along the log.
+                one.is_newest &= !committed
+                    .iter()
+                    .any(|(partition, offset)| *partition == one.partition && *offset > one.offset);
+                self.model.pending.push(one);
+            }
+        }
+    }
+
+    fn committed(&mut self, topic: TopicId, partition: i32, offset: i64) {
+        if self.world.topics.id("t") == Some(topic) {
+            self.model.committed.insert(partition, offset);
+        }
+    }
+
     fn look(&mut self) {
         for (token, answer) in std::mem::take(&mut self.world.answers) {
             match (&self.asked[token.0 as usize], answer) {
@@ -312,13 +407,28 @@ impl Run {
                     Answer::Commit(answer),
                 ) => {
                     let is_there = *topic == self.world.topics.id("t");
-                    if is_there && answer.topics[0].partitions[0].error_code == 0 {
+                    let is_written = answer.topics[0].partitions[0].error_code == 0;
+                    if is_there && is_written {
                         self.model.committed.insert(*partition, *offset);
+                    }
+                    // Whatever is in a transaction came before it.
+                    for one in &mut self.model.pending {
+                        one.is_newest &= !is_written || one.partition != *partition;
                     }
                 }
                 (Asked::Other, Answer::Heartbeat(_) | Answer::Leave(_)) => {}
                 (_, answer) => panic!("not what was asked: {answer:?}"),
             }
+        }
+        let is_pending = |partition: i32| {
+            let topic = self.world.topics.id("t");
+            let mut pending = self.model.pending.iter();
+            pending.any(|one| one.partition == partition && Some(one.topic) == topic)
+        };
+        let unstable = unstable(&self.world);
+        for partition in self.model.committed.keys() {
+            let told = unstable.contains(partition);
+            assert!(told || !is_pending(*partition), "{partition} is not stable");
         }
         for (partition, offset) in fetched(&mut self.world) {
             // Offsets only grow here, so one that is smaller would be an older one.
@@ -402,6 +512,21 @@ fn who(member: &str) -> String {
     name.unwrap_or_default().to_owned()
 }
 
+/// Partitions whose offsets may change by the end of a transaction.
+fn unstable(world: &World) -> BTreeSet<i32> {
+    let group = OffsetFetchRequestGroup {
+        group_id: "g".to_owned(),
+        topics: None,
+        ..Default::default()
+    };
+    let answer = world.machine.fetch_offsets(&group, Stability::Stable);
+    let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let unstable = ErrorCode::UnstableOffsetCommit.code();
+    rows.filter(|row| row.error_code == unstable)
+        .map(|row| row.partition_index)
+        .collect()
+}
+
 /// All committed offsets.
 fn fetched(world: &mut World) -> BTreeMap<i32, i64> {
     let caller = Caller {
@@ -409,11 +534,12 @@ fn fetched(world: &mut World) -> BTreeMap<i32, i64> {
         client_host: String::new(),
         version: 9,
     };
-    let ask = Ask::FetchOffsets(OffsetFetchRequestGroup {
+    let group = OffsetFetchRequestGroup {
         group_id: "g".to_owned(),
         topics: None,
         ..Default::default()
-    });
+    };
+    let ask = Ask::FetchOffsets(group, Stability::Any);
     let token = Token(u64::MAX);
     world.ask(&caller, ask, token);
     let Some((_, Answer::FetchOffsets(answer))) = world.answers.pop_back() else {

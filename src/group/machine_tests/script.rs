@@ -23,11 +23,14 @@ use thalweg_protocol::messages::{
     OffsetDeleteRequest, SyncGroupRequest,
 };
 
-use thalweg_types::TopicId;
+use thalweg_types::{ProducerId, TimestampMs, TopicId};
 
 use super::beats;
-use super::world::{World, show};
-use crate::{Answer, Ask, Caller, GroupQuery, Settings, Token};
+use super::world::{Logged, World, show};
+use crate::{
+    Answer, Ask, Caller, Committed, GroupQuery, GroupSettings, Migration, Outcome, Record,
+    Settings, Stability, Token,
+};
 
 pub(super) struct Script {
     world: World,
@@ -86,12 +89,35 @@ impl Script {
                 settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
                 settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
                 settings.consumer.size_max = number("newer").unwrap_or(usize::MAX);
+                if let Some(policy) = words.get("migration") {
+                    settings.consumer.migration = Migration::named(policy).expect("a policy");
+                }
                 settings.core_bytes_max = number("core").unwrap_or(settings.core_bytes_max);
                 settings.groups_max = number("groups").unwrap_or(settings.groups_max);
                 settings.pending_members_max =
                     number("pending").unwrap_or(settings.pending_members_max);
                 self.world = World::new(settings);
                 self.ids.clear();
+            }
+            // What is set for each group from now on.
+            "of-groups" => {
+                let number = |key: &str| words.get(key).and_then(|n| n.parse().ok());
+                self.world.topics.of_groups.set(GroupSettings {
+                    session_ms: number("session"),
+                    heartbeat_ms: number("heartbeat"),
+                });
+            }
+            "in-transaction" => self.in_transaction(&words),
+            "marker" => {
+                let outcome = match words.contains_key("commit") {
+                    true => Outcome::Committed,
+                    false => Outcome::Aborted,
+                };
+                self.world.logged(Logged::Marker(producer(&words), outcome));
+            }
+            "bytes" => {
+                let bytes = self.world.machine.tally().bytes;
+                self.notes.push(format!("{bytes} bytes"));
             }
             // What the other coordinators of the core hold.
             "others" => {
@@ -215,6 +241,32 @@ impl Script {
         self.world.ask(&caller, ask, token);
     }
 
+    /// Offsets of a transaction come into the log; `ends` for ends of offsets.
+    fn in_transaction(&mut self, words: &Words<'_>) {
+        let group = words.get("group").copied().unwrap_or("g").to_owned();
+        let request = commit(words, group, String::new(), -1);
+        for topic in self.with_topic_ids(request, words).topics {
+            for asked in topic.partitions {
+                let committed = Committed {
+                    offset: asked.committed_offset,
+                    leader_epoch: asked.committed_leader_epoch,
+                    metadata: asked.committed_metadata.unwrap_or_default().into(),
+                    at: self.world.wall(),
+                    expires: TimestampMs::NONE,
+                    topic_id: topic.topic_id,
+                };
+                let record = Record::Offset {
+                    group: words.get("group").copied().unwrap_or("g").into(),
+                    topic: topic.name.as_str().into(),
+                    partition: asked.partition_index,
+                    value: (!words.contains_key("ends")).then_some(committed),
+                };
+                self.world
+                    .logged(Logged::InTransaction(producer(words), record));
+            }
+        }
+    }
+
     /// With `seen` the topics are those of the last commit: so asks a core that is behind.
     fn with_topic_ids(
         &mut self,
@@ -236,16 +288,28 @@ impl Script {
         if let Some(topic) = words.get("seen") {
             return self.fetch_seen(group_id, topic);
         }
-        Ask::FetchOffsets(OffsetFetchRequestGroup {
+        let wanted = match words.contains_key("stable") {
+            true => Stability::Stable,
+            false => Stability::Any,
+        };
+        let topics = words.get("of").map(|topic| {
+            vec![OffsetFetchRequestTopics {
+                name: (*topic).to_owned(),
+                partition_indexes: vec![0, 1],
+                ..Default::default()
+            }]
+        });
+        let group = OffsetFetchRequestGroup {
             group_id,
-            topics: None,
+            topics,
             member_id: words.contains_key("gen").then_some(member_id),
             member_epoch: epoch,
-        })
+        };
+        Ask::FetchOffsets(group, wanted)
     }
 
     fn fetch_seen(&self, group_id: String, topic: &str) -> Ask {
-        Ask::FetchOffsets(OffsetFetchRequestGroup {
+        let group = OffsetFetchRequestGroup {
             group_id,
             topics: Some(vec![OffsetFetchRequestTopics {
                 name: topic.to_owned(),
@@ -253,7 +317,8 @@ impl Script {
                 partition_indexes: vec![0, 1],
             }]),
             ..Default::default()
-        })
+        };
+        Ask::FetchOffsets(group, Stability::Any)
     }
 
     fn shares(&self, words: &Words<'_>) -> Vec<SyncGroupRequestAssignment> {
@@ -395,6 +460,10 @@ impl Script {
             code, a.group_state, a.protocol_data
         )
     }
+}
+
+fn producer(words: &Words<'_>) -> ProducerId {
+    ProducerId(words["by"].parse().expect("a producer id"))
 }
 
 fn first<'a>(words: &Words<'a>) -> &'a str {

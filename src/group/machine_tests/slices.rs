@@ -5,7 +5,7 @@ use std::rc::Rc;
 use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
 use thalweg_types::{TimestampMs, TopicId};
 
-use super::world::{EPOCH_MS, World};
+use super::world::{EPOCH_MS, Logged, World};
 use crate::{Committed, Progress, Record, Settings};
 
 const GROUPS: usize = 4;
@@ -20,7 +20,7 @@ fn world_of_many() -> World {
     });
     for group in 0..GROUPS {
         for partition in 0..OFFSETS {
-            world.log.push(Record::Offset {
+            world.log.push(Logged::Record(Record::Offset {
                 group: Rc::from(format!("g{group}")),
                 topic: Rc::from("t"),
                 partition: partition as i32,
@@ -32,7 +32,7 @@ fn world_of_many() -> World {
                     expires: TimestampMs::NONE,
                     topic_id: TopicId::ZERO,
                 }),
-            });
+            }));
         }
     }
     world

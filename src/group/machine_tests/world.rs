@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use thalweg_protocol::ErrorCode;
-use thalweg_types::{TimestampMs, TopicId, Uuid};
+use thalweg_types::{ProducerId, TimestampMs, TopicId, Uuid};
 
 use crate::{
-    Answer, Ask, Caller, ConsumerRecord, Coordinator, Effect, GroupSettings, Now, Progress, Record,
-    Settings, Token, TopicCatalog, TopicShape, WriteId,
+    Answer, Ask, Caller, ConsumerRecord, Coordinator, Effect, GroupSettings, Now, Outcome,
+    Progress, Record, Settings, Token, TopicCatalog, TopicShape, WriteId,
 };
 
 /// Wall clock at monotonic zero.
@@ -23,6 +23,8 @@ pub(super) struct WorldTopics {
     topics: Rc<RefCell<BTreeMap<String, Option<u8>>>>,
     sizes: Rc<RefCell<BTreeMap<String, i32>>>,
     version: Rc<Cell<u64>>,
+    /// What is set for every group.
+    pub(super) of_groups: Rc<Cell<GroupSettings>>,
 }
 
 impl WorldTopics {
@@ -72,8 +74,16 @@ impl TopicCatalog for WorldTopics {
     }
 
     fn group(&self, _: &str) -> GroupSettings {
-        GroupSettings::default()
+        self.of_groups.get()
     }
+}
+
+/// What the log of a world holds.
+#[derive(Clone, Debug)]
+pub(super) enum Logged {
+    Record(Record),
+    InTransaction(ProducerId, Record),
+    Marker(ProducerId, Outcome),
 }
 
 pub(super) struct World {
@@ -94,7 +104,7 @@ pub(super) struct World {
     pub(super) written: Vec<Vec<Record>>,
     pub(super) writes: VecDeque<(WriteId, Vec<Record>)>,
     /// What a restart replays.
-    pub(super) log: Vec<Record>,
+    pub(super) log: Vec<Logged>,
 }
 
 impl World {
@@ -116,6 +126,10 @@ impl World {
         };
         world.finish_loading();
         world
+    }
+
+    pub(super) fn wall(&self) -> TimestampMs {
+        self.moment().wall
     }
 
     fn moment(&self) -> Now {
@@ -170,7 +184,7 @@ impl World {
             let read = Record::decode(Some(&key), value.as_deref()).expect("our own record");
             let read = read.expect("of a type that is known");
             assert_eq!(read, as_logged(record));
-            self.log.push(read);
+            self.log.push(Logged::Record(read));
         }
         self.event(|machine, now, out| machine.on_written(now, id, out));
     }
@@ -211,6 +225,12 @@ impl World {
         self.event(|machine, now, out| machine.on_topics_removed(now, &names, out));
     }
 
+    /// Something that another coordinator or a transaction wrote is committed.
+    pub(super) fn logged(&mut self, logged: Logged) {
+        self.log.push(logged.clone());
+        self.event(|machine, now, _| replay(machine, logged, now));
+    }
+
     /// The process ends, with what was not committed, and another one replays the log.
     pub(super) fn restart(&mut self) -> Vec<Progress> {
         self.lives += 1;
@@ -218,10 +238,20 @@ impl World {
         self.open.clear();
         self.writes.clear();
         let now = self.moment();
-        for record in self.log.clone() {
-            self.machine.on_record(record, now);
+        for logged in self.log.clone() {
+            replay(&mut self.machine, logged, now);
         }
         self.finish_loading()
+    }
+}
+
+fn replay(machine: &mut Coordinator, logged: Logged, now: Now) {
+    match logged {
+        Logged::Record(record) => machine.on_record(record, now),
+        Logged::InTransaction(producer, record) => {
+            machine.on_transactional_record(producer, record, now);
+        }
+        Logged::Marker(producer, outcome) => machine.on_marker(producer, outcome, now),
     }
 }
 

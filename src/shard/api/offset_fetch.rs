@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use thalweg_group::{Ask, VERSION_TOPIC_IDS};
+use thalweg_group::{Ask, Stability, VERSION_TOPIC_IDS};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
@@ -30,6 +30,10 @@ pub(crate) async fn answer(
     call: Call,
     request: OffsetFetchRequest,
 ) -> OffsetFetchResponse {
+    let wanted = match request.require_stable {
+        true => Stability::Stable,
+        false => Stability::Any,
+    };
     let mut groups = match call.version < VERSION_GROUPS {
         true => vec![single(request)],
         false => request.groups,
@@ -54,7 +58,9 @@ pub(crate) async fn answer(
             false => split_off_unknown(&shard, &mut group),
         };
         let copy = group.clone();
-        let answer = shard.ask_group(&id, &call, Ask::FetchOffsets(group)).await;
+        let answer = shard
+            .ask_group(&id, &call, Ask::FetchOffsets(group, wanted))
+            .await;
         asked.push((copy, answer, unknown));
     }
     let mut answered = Vec::with_capacity(asked.len());
