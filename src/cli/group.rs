@@ -197,7 +197,7 @@ fn delete_offsets(args: &GroupDeleteOffsetsArgs) -> Result<(), Failure> {
             Some(_) | None => error.to_string(),
         });
         if !args.json && error.is_none() {
-            let group = printable(group);
+            let (group, topic) = (printable(group), printable(&topic));
             output::line(&format!("group {group} forgot {topic}-{partition}"))?;
         }
         if let Some(text) = error.as_ref().filter(|text| !failures.contains(*text)) {

@@ -35,28 +35,41 @@ pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |v| v.to_string())
 }
 
-/// Prints rows under headings, each column as wide as its widest cell. Cells are made [`printable`].
+/// Characters that a cell of a table shows; JSON tells all of a longer one.
+const CELL_CHARS_MAX: usize = 300;
+
+/// Characters that a cell makes its column wide: one that is longer moves the rest of its own row only.
+const COLUMN_CHARS_MAX: usize = 64;
+
+/// Prints rows under headings, each column as wide as its widest cell, but not for the sake of single long
+/// ones. Cells are made [`printable`], and cut.
 pub(crate) fn table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> io::Result<()> {
-    let clean = |row: &Vec<String>| {
-        row.iter()
-            .map(|cell| printable(cell).into_owned())
-            .collect()
-    };
-    let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
-    let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|r| r.get(column))
-            .map(|c| c.chars().count());
-        cells.chain([headings[column].0.len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
     let mut out = io::BufWriter::new(io::stdout().lock());
+    for line in lines(headings, rows) {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
+}
+
+fn lines(headings: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
+    let clean = |row: &Vec<String>| row.iter().map(|cell| shown(cell)).collect();
     let names: Vec<String> = headings
         .iter()
         .map(|(name, _)| (*name).to_owned())
         .collect();
-    for row in std::iter::once(&names).chain(&rows) {
+    let rows: Vec<Vec<String>> = std::iter::once(names)
+        .chain(rows.iter().map(clean))
+        .collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        let widths = cells.map(|cell| cell.chars().count());
+        widths
+            .filter(|width| *width <= COLUMN_CHARS_MAX)
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let set = |row: &Vec<String>| {
         let mut line = String::new();
         for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(headings) {
             if !line.is_empty() {
@@ -67,9 +80,18 @@ pub(crate) fn table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> io::Res
                 Align::Right => line.push_str(&format!("{cell:>width$}")),
             }
         }
-        writeln!(out, "{}", line.trim_end())?;
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(set).collect()
+}
+
+/// A cell as a table shows it.
+fn shown(cell: &str) -> String {
+    let clean = printable(cell);
+    match clean.char_indices().nth(CELL_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &clean[..end]),
+        None => clean.into_owned(),
     }
-    out.flush()
 }
 
 /// Prints a value as indented JSON.
@@ -87,7 +109,22 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{Align, lines, printable};
+
+    #[test]
+    fn a_long_name_widens_no_other_row_and_is_cut() {
+        let headings = [("NAME", Align::Left), ("N", Align::Right)];
+        let row = |name: &str| vec![name.to_owned(), "7".to_owned()];
+        let long = "x".repeat(30_000);
+        let set = lines(
+            &headings,
+            &[row("group"), row(&long), row(&"y".repeat(100))],
+        );
+        assert_eq!(set[0], "NAME   N");
+        assert_eq!(set[1], "group  7");
+        assert_eq!(set[2], format!("{}...  7", "x".repeat(300)));
+        assert_eq!(set[3], format!("{}  7", "y".repeat(100)));
+    }
 
     #[test]
     fn what_a_terminal_obeys_is_escaped() {

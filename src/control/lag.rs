@@ -80,6 +80,8 @@ pub struct Positions {
 pub struct Behind {
     /// Records up to the high watermark, those that are gone included.
     pub records: i64,
+    /// Of these, those up to the last stable offset: what a committed reader can read (RP-74).
+    pub stable_records: i64,
     /// Bytes of batches; `None` when the log could not be looked at.
     pub bytes: Option<u64>,
     /// Age of the first unread record; `None` when it has no timestamp.
@@ -172,6 +174,7 @@ fn row(position: GroupPosition, behind: Behind) -> LagRow {
         partition: position.id.partition.0,
         committed_offset: position.offset,
         records: behind.records,
+        stable_records: behind.stable_records,
         bytes: behind.bytes,
         seconds: behind.age_ms.map(seconds),
         removal_seconds: behind.removal_ms.map(seconds),
@@ -192,6 +195,7 @@ pub(crate) struct LagLine {
     partition: i32,
     committed_offset: i64,
     records: i64,
+    stable_records: i64,
     bytes: Option<u64>,
     seconds: Option<f64>,
     removal_seconds: Option<f64>,
@@ -204,6 +208,7 @@ impl From<LagRow> for LagLine {
             partition: row.partition,
             committed_offset: row.committed_offset,
             records: row.records,
+            stable_records: row.stable_records,
             bytes: row.bytes,
             seconds: row.seconds,
             removal_seconds: row.removal_seconds,

@@ -22,7 +22,7 @@ use crate::ask::{Answer, Effect, Now, Stability, Token, refused_commit};
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::offsets::Committed;
-use crate::orphans::is_of;
+use crate::orphans::{is_of, remembered};
 use crate::record::Record;
 use crate::subscription::CONSUMER;
 use crate::turn::{Then, Turn};
@@ -176,13 +176,14 @@ impl Coordinator {
     }
 
     fn all_offsets(&self, group: &Group, wanted: Stability) -> Vec<OffsetFetchResponseTopics> {
+        let mut is_visible = remembered(|name, id| is_of(&self.topics, name, id));
         let topics = group.offsets.sorted().into_iter();
         let all = topics.map(|(name, partitions)| OffsetFetchResponseTopics {
             name: name.to_string(),
             topic_id: self.topics.id(name).unwrap_or(TopicId::ZERO),
             partitions: partitions
                 .iter()
-                .filter(|(_, committed)| self.is_visible(name, committed))
+                .filter(|(_, committed)| is_visible(name, committed.topic_id))
                 .map(
                     |(index, committed)| match group.is_unstable(wanted, name, *index) {
                         true => not_fetched(*index, ErrorCode::UnstableOffsetCommit),

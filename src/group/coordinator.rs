@@ -105,7 +105,9 @@ impl Coordinator {
                 return Progress::More;
             }
             left = left.saturating_sub(self.work_of(&id));
-            self.make_ready(now, &id, out);
+            if let Progress::More = self.make_ready(now, &id, out) {
+                unready.push(id);
+            }
         }
         self.is_loading = false;
         self.loaded = now;
@@ -113,7 +115,11 @@ impl Coordinator {
         Progress::Done
     }
 
-    fn make_ready(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) {
+    /// Ends offsets whose topic is gone, and once there are no more, begins the sessions of members.
+    fn make_ready(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) -> Progress {
+        if let Progress::More = self.end_orphans(now, id, out) {
+            return Progress::More;
+        }
         let size_max = self.settings.group_size_max;
         self.with_turn(id, now, out, |group, turn| {
             let members: Vec<Rc<str>> = group.members.keys().cloned().collect();
@@ -125,7 +131,7 @@ impl Coordinator {
             }
             group.consumer_loaded(turn);
         });
-        self.end_orphans(now, id, out);
+        Progress::Done
     }
 
     /// True until [`Coordinator::on_loaded`].

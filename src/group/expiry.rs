@@ -2,15 +2,18 @@
 
 use std::rc::Rc;
 
-use thalweg_types::TimestampMs;
+use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
+use thalweg_types::{TimestampMs, TopicId};
 
 use crate::ask::{Effect, Now};
 use crate::commit::tombstone;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::offsets::Committed;
+use crate::orphans::remembered;
 use crate::record::Record;
 use crate::subscription::CONSUMER;
+use crate::sweep::Progress;
 use crate::timers::Timer;
 use crate::turn::Then;
 
@@ -33,15 +36,15 @@ impl Coordinator {
     }
 
     /// Ends what is over in a group, and the group itself when nothing is left.
-    pub(crate) fn end_over(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) {
+    pub(crate) fn end_over(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) -> Progress {
         let clock = self.expiry_clock(now);
         let Some(group) = self.groups.get(id) else {
-            return;
+            return Progress::Done;
         };
         let ends = self.over(group, clock);
         let is_abandoned = group.is_abandoned(ends.len());
         if ends.is_empty() && !is_abandoned {
-            return;
+            return Progress::Done;
         }
         self.happened.offsets_expired += ends.len() as u64;
         self.with_turn(id, now, out, |group, turn| {
@@ -56,6 +59,7 @@ impl Coordinator {
                 turn.happened.groups_expired += 1;
             }
         });
+        Progress::after(ends.len())
     }
 
     /// The wall clock, but not further ahead of the moment of loading than the monotonic clock: one that
@@ -88,13 +92,16 @@ impl Coordinator {
         }
         found.sort_unstable();
         let in_flight = self.commits_in_flight(group);
+        let mut is_subscribed = remembered(|topic, _| group.is_subscribed(topic));
         let mut ends: Vec<Record> = Vec::new();
         for (topic, partition) in found {
-            if !in_flight.contains_key(&(Rc::clone(topic), partition))
-                && !group.pending_offsets.contains(topic, partition)
-                && !group.is_subscribed(topic)
-            {
+            let is_renewed = in_flight.contains_key(&(Rc::clone(topic), partition))
+                || group.pending_offsets.contains(topic, partition);
+            if !is_renewed && !is_subscribed(topic, TopicId::ZERO) {
                 ends.push(tombstone(&group.id, topic, partition));
+            }
+            if ends.len() == COORDINATOR_SWEEP_OFFSETS {
+                break;
             }
         }
         ends

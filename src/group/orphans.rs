@@ -6,14 +6,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use thalweg_types::TopicId;
-use thalweg_types::limits::OFFSET_TOMBSTONES_PER_WRITE;
+use thalweg_types::limits::{COORDINATOR_SWEEP_OFFSETS, OFFSET_TOMBSTONES_PER_WRITE};
 
 use crate::ask::{Effect, Now};
 use crate::commit::tombstone;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
+use crate::pending_offsets::Place;
 use crate::record::Record;
-use crate::sweep::Wanted;
+use crate::sweep::{Progress, Wanted};
 use crate::topics::Topics;
 use crate::turn::{Then, Turn};
 
@@ -36,31 +37,33 @@ impl Coordinator {
         id: &str,
         names: &HashSet<Arc<str>>,
         out: &mut Vec<Effect>,
-    ) {
+    ) -> Progress {
         self.end_offsets(now, id, out, |topics, name, id| {
             names.contains(name) && (id == TopicId::ZERO || !is_of(topics, name, id))
-        });
+        })
     }
 
     /// Ends the offsets of a group whose topic is not there.
-    pub(crate) fn end_orphans(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) {
-        self.end_offsets(now, id, out, |topics, name, id| !is_of(topics, name, id));
+    pub(crate) fn end_orphans(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) -> Progress {
+        self.end_offsets(now, id, out, |topics, name, id| !is_of(topics, name, id))
     }
 
+    /// As many as one turn of the core may end; those on their way are not looked at again.
     fn end_offsets(
         &mut self,
         now: Now,
         id: &str,
         out: &mut Vec<Effect>,
         is_gone: impl Fn(&Topics, &str, TopicId) -> bool,
-    ) {
+    ) -> Progress {
         let Some(group) = self.groups.get(id) else {
-            return;
+            return Progress::Done;
         };
         let gone = self.last_values(group, |name, id| is_gone(&self.topics, name, id));
         if !gone.is_empty() {
             self.with_turn(id, now, out, |group, turn| group.end(turn, &gone));
         }
+        Progress::after(gone.len())
     }
 
     /// Ends for the partitions of `group` whose last value, be it written or still on its way, is of
@@ -71,21 +74,17 @@ impl Coordinator {
             return Vec::new();
         }
         let in_flight = self.commits_in_flight(group);
+        let mut was_gone = remembered(&is_gone);
         let settled = group
             .offsets
             .iter()
-            .filter_map(|(topic, partition, committed)| {
-                let key = (Rc::clone(topic), partition);
-                (!in_flight.contains_key(&key)).then_some((key, committed.topic_id))
-            });
+            .filter(|(topic, _, committed)| was_gone(topic, committed.topic_id))
+            .map(|(topic, partition, _)| (Rc::clone(topic), partition))
+            .filter(|place| !in_flight.contains_key(place));
         let coming = in_flight
             .iter()
-            .filter_map(|(key, id)| id.map(|id| (key.clone(), id)));
-        let mut gone: BTreeSet<(Rc<str>, i32)> = settled
-            .chain(coming)
-            .filter(|((topic, _), id)| is_gone(topic, *id))
-            .map(|(key, _)| key)
-            .collect();
+            .filter(|((topic, _), id)| id.is_some_and(|id| is_gone(topic, id)))
+            .map(|(place, _)| place.clone());
         // An end takes all that there is of a partition, so not where something else counts.
         let in_transactions = group.pending_offsets.values().filter(|(place, value)| {
             let (topic, partition) = place;
@@ -93,7 +92,9 @@ impl Coordinator {
                 && !in_flight.contains_key(*place)
                 && is_gone(topic, value.topic_id)
         });
-        gone.extend(in_transactions.map(|(place, _)| place.clone()));
+        let in_transactions = in_transactions.map(|(place, _)| place.clone());
+        let all = settled.chain(coming).chain(in_transactions);
+        let gone: BTreeSet<Place> = all.take(COORDINATOR_SWEEP_OFFSETS).collect();
         gone.iter()
             .map(|(topic, partition)| tombstone(&group.id, topic, *partition))
             .collect()
@@ -106,6 +107,22 @@ impl Group {
         for some in records.chunks(OFFSET_TOMBSTONES_PER_WRITE) {
             self.writes += 1;
             turn.write(&self.id, some.to_vec(), Then::Nothing);
+        }
+    }
+}
+
+/// As `ask`, asked once for all offsets of a topic that follow each other: to look a topic up costs more
+/// than to look at an offset.
+pub(crate) fn remembered(
+    ask: impl Fn(&str, TopicId) -> bool,
+) -> impl FnMut(&Rc<str>, TopicId) -> bool {
+    let mut last: Option<(Rc<str>, TopicId, bool)> = None;
+    move |name, id| match &last {
+        Some((known, of, told)) if Rc::ptr_eq(known, name) && *of == id => *told,
+        Some(_) | None => {
+            let told = ask(name, id);
+            last = Some((Rc::clone(name), id, told));
+            told
         }
     }
 }

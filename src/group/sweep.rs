@@ -51,6 +51,16 @@ pub enum Progress {
     Done,
 }
 
+impl Progress {
+    /// What is known of a look that found so many ends of one group in one turn.
+    pub(crate) fn after(ends: usize) -> Progress {
+        match ends {
+            COORDINATOR_SWEEP_OFFSETS.. => Progress::More,
+            _fewer => Progress::Done,
+        }
+    }
+}
+
 impl Coordinator {
     /// Looks at all groups from here on.
     pub(crate) fn sweep(&mut self, now: Now, wanted: Wanted, out: &mut Vec<Effect>) {
@@ -81,12 +91,15 @@ impl Coordinator {
                 continue;
             };
             left = left.saturating_sub(self.work_of(&id));
-            match &*wanted {
+            let progress = match &*wanted {
                 Wanted::Removed(names) => self.end_removed(now, &id, names, out),
-                Wanted::Due => {
-                    self.end_orphans(now, &id, out);
-                    self.end_over(now, &id, out);
-                }
+                Wanted::Due => match self.end_orphans(now, &id, out) {
+                    Progress::More => Progress::More,
+                    Progress::Done => self.end_over(now, &id, out),
+                },
+            };
+            if let (Progress::More, Some(sweep)) = (progress, self.sweeps.0.front_mut()) {
+                sweep.ids.push(id);
             }
         }
     }

@@ -1,5 +1,9 @@
 //! How far groups are behind, as a scrape finds it.
 
+use std::borrow::Cow;
+
+use thalweg_types::limits::GROUP_LABEL_BYTES_MAX;
+
 use crate::Kind;
 use crate::prometheus::Page;
 
@@ -16,6 +20,9 @@ pub struct LagRow {
     pub committed_offset: i64,
     /// Records from there to the high watermark.
     pub records: i64,
+    /// Of these, those that a consumer with `isolation.level=read_committed` can read: up to the last
+    /// stable offset.
+    pub stable_records: i64,
     /// Their bytes, whole batches counted; `None` when not known.
     pub bytes: Option<u64>,
     /// Age of the first of them; `None` when it has no timestamp.
@@ -37,11 +44,16 @@ pub struct GroupLag {
 /// Name, help text, and how to read it from a row.
 type LagMetric = (&'static str, &'static str, fn(&LagRow) -> Option<f64>);
 
-const LAG_METRICS: [LagMetric; 4] = [
+const LAG_METRICS: [LagMetric; 5] = [
     (
         "thalweg_group_lag_records",
         "Records that a group has not read, up to the high watermark.",
         |row| Some(row.records as f64),
+    ),
+    (
+        "thalweg_group_lag_stable_records",
+        "Records that a group has not read, up to the last stable offset: all that read_committed sees.",
+        |row| Some(row.stable_records as f64),
     ),
     (
         "thalweg_group_lag_bytes",
@@ -60,13 +72,27 @@ const LAG_METRICS: [LagMetric; 4] = [
     ),
 ];
 
+/// The name of a group as a label. A long one, of which a page would repeat thousands, is cut, and told
+/// from others that begin like it by a hash of the whole.
+fn label_of(group: &str) -> Cow<'_, str> {
+    if group.len() <= GROUP_LABEL_BYTES_MAX {
+        return Cow::Borrowed(group);
+    }
+    // FNV-1a: the same in every version and process, so that a series goes on.
+    let hash = group.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let kept = group.floor_char_boundary(GROUP_LABEL_BYTES_MAX);
+    Cow::Owned(format!("{}...{hash:016x}", &group[..kept]))
+}
+
 pub(crate) fn render(page: &mut Page, lag: &GroupLag) {
     for (metric, help, read) in LAG_METRICS {
         page.head(metric, Kind::Gauge.name(), help);
         for row in &lag.rows {
             let Some(value) = read(row) else { continue };
             let labels = [
-                ("group", row.group.as_str()),
+                ("group", &*label_of(&row.group)),
                 ("topic", row.topic.as_str()),
                 ("partition", &row.partition.to_string()),
             ];

@@ -549,24 +549,39 @@ mod tests {
             partition: 3,
             committed_offset: 5,
             records: 7,
+            stable_records: 6,
             bytes,
             seconds: Some(1.5),
             removal_seconds: None,
         };
+        let long = |last: char| format!("{}{last}", "ü".repeat(16_000));
         let lag = GroupLag {
-            rows: vec![row("g", Some(9)), row("evil\"\n", None)],
+            rows: vec![
+                row("g", Some(9)),
+                row("evil\"\n", None),
+                row(&long('a'), None),
+                row(&long('b'), None),
+            ],
             left_out: 4,
         };
-        let got = parse(&render_prometheus(&Snapshot {
+        let page = render_prometheus(&Snapshot {
             lag: Some(lag),
             ..Snapshot::default()
-        }));
+        });
+        assert!(page.lines().all(|line| line.len() < 1_000), "names are cut");
+        // Two series of one name would be a page that no scrape takes.
+        let cut = page.lines().filter(|line| line.contains("üü"));
+        let cut: std::collections::BTreeSet<&str> = cut.collect();
+        assert_eq!(cut.len(), 2 * 3, "and stay different");
+        let got = parse(&page);
         let of = |group| labels(&[("group", group), ("topic", "t"), ("partition", "3")]);
         let value = |name: &str, l: Labels| got.get(&(name.to_owned(), l)).copied();
         assert_eq!(
             value("thalweg_group_lag_records", of("evil\"\n")),
             Some(7.0)
         );
+        let stable = value("thalweg_group_lag_stable_records", of("g"));
+        assert_eq!(stable, Some(6.0));
         assert_eq!(value("thalweg_group_lag_bytes", of("g")), Some(9.0));
         assert_eq!(value("thalweg_group_lag_bytes", of("evil\"\n")), None);
         assert_eq!(value("thalweg_group_lag_seconds", of("g")), Some(1.5));

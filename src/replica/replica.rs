@@ -616,8 +616,10 @@ impl Replica {
         }
     }
 
-    /// RP-74.
-    fn last_stable(&self) -> Offset {
+    /// Where the first open transaction begins, or the high watermark: what a committed reader may read
+    /// ends there (RP-74).
+    #[must_use]
+    pub fn last_stable(&self) -> Offset {
         let unstable = self.producers.first_unstable();
         unstable.map_or(self.high_watermark, |first| first.min(self.high_watermark))
     }

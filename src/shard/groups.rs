@@ -3,9 +3,13 @@
 use thalweg_group::{Answer, Ask, Caller, partition_of};
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{
+    consumer_group_describe_response, delete_groups_response, describe_groups_response,
+};
 use thalweg_reactor::oneshot;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
+use crate::api::keep_first_of_each;
 use crate::coordinator::GroupAsk;
 use crate::pace::Pace;
 use crate::peer::PeerRequest;
@@ -25,6 +29,35 @@ impl GroupAnswer {
         T::try_from(answer).map_err(|_| ErrorCode::UnknownServerError)
     }
 }
+
+/// What is said of one group in an answer about several.
+pub(crate) trait OfGroup: TryFrom<Answer> {
+    /// What is said when its coordinator can not be asked.
+    fn refused(group_id: String, error: ErrorCode) -> Self;
+
+    /// Its code on the wire.
+    fn error_code(&self) -> i16;
+}
+
+macro_rules! of_group {
+    ($($row:ty),*) => {
+        $(impl OfGroup for $row {
+            fn refused(group_id: String, error: ErrorCode) -> Self {
+                Self { group_id, error_code: error.code(), ..Self::default() }
+            }
+
+            fn error_code(&self) -> i16 {
+                self.error_code
+            }
+        })*
+    };
+}
+
+of_group!(
+    describe_groups_response::DescribedGroup,
+    consumer_group_describe_response::DescribedGroup,
+    delete_groups_response::DeletableGroupResult
+);
 
 impl Shard {
     /// The partition of the offsets topic whose coordinator has `group`.
@@ -47,13 +80,15 @@ impl Shard {
         }
     }
 
-    /// Puts a question about each group to its coordinator, and says which is which.
-    pub(crate) async fn ask_groups(
+    /// Puts a question about each group to its coordinator, and gathers the rows of the answer. A group
+    /// that is named twice is asked about once.
+    pub(crate) async fn ask_each<R: OfGroup>(
         &self,
-        groups: Vec<String>,
+        mut groups: Vec<String>,
         call: &Call,
         ask: impl Fn(String) -> Ask,
-    ) -> Vec<(String, GroupAnswer)> {
+    ) -> Vec<R> {
+        keep_first_of_each(&mut groups, call.pace(), String::clone).await;
         let mut asked = Vec::with_capacity(groups.len());
         let mut pace = Pace::default();
         for id in groups {
@@ -61,7 +96,16 @@ impl Shard {
             let coming = self.ask_group(&id, call, ask(id.clone())).await;
             asked.push((id, coming));
         }
-        asked
+        let mut rows = Vec::with_capacity(asked.len());
+        for (id, coming) in asked {
+            let row: R = match coming.get().await {
+                Ok(row) => row,
+                Err(error) => R::refused(id, error),
+            };
+            self.count_error(call.key, row.error_code());
+            rows.push(row);
+        }
+        rows
     }
 
     /// As [`Shard::ask_group`], by partition.

@@ -8,9 +8,9 @@ use thalweg_control::{
 };
 use thalweg_group::{Names, Position, Rebalance};
 use thalweg_reactor::task;
-use thalweg_types::limits::TURN_ELEMENTS_MAX;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
+use crate::pace::Pace;
 use crate::retention::limits_of;
 use crate::shard::Shard;
 
@@ -62,8 +62,9 @@ impl Shard {
                     .home_of(&group)
                     .and_then(|id| self.coordinators.home(id));
                 let found = home.map_or_else(Vec::new, |home| home.positions(&group));
+                let mut pace = Pace::default();
                 Positions {
-                    rows: self.routed(&group, found),
+                    rows: self.routed(&group, found, &mut pace).await,
                     left_out: 0,
                 }
             }
@@ -82,18 +83,13 @@ impl Shard {
         }
         names.sort_unstable();
         let mut rows = Vec::new();
-        let mut since_turn = 0;
+        let mut pace = Pace::default();
         for (name, at) in names {
-            let mut found = self.routed(&name, homes[at].positions(&name));
-            since_turn += found.len();
+            let mut found = homes[at].positions(&name);
             found.truncate(rows_max - rows.len());
-            rows.append(&mut found);
+            rows.append(&mut self.routed(&name, found, &mut pace).await);
             if rows.len() == rows_max {
                 break;
-            }
-            if since_turn >= TURN_ELEMENTS_MAX {
-                since_turn = 0;
-                task::yield_now().await;
             }
         }
         Positions {
@@ -104,29 +100,40 @@ impl Shard {
 
     /// With the partitions that the names stand for now, and their owners. Offsets of a topic that is
     /// gone are about to end.
-    fn routed(&self, group: &str, positions: Vec<Position>) -> Vec<GroupPosition> {
+    async fn routed(
+        &self,
+        group: &str,
+        positions: Vec<Position>,
+        pace: &mut Pace,
+    ) -> Vec<GroupPosition> {
+        let mut rows = Vec::with_capacity(positions.len());
+        for position in positions {
+            rows.extend(self.row(group, &position));
+            pace.step().await;
+        }
+        rows
+    }
+
+    fn row(&self, group: &str, position: &Position) -> Option<GroupPosition> {
         let view = self.view();
-        let routed = positions.into_iter().filter_map(|position| {
-            let topic = view.image.topic(&position.topic)?.id;
-            let id = TopicPartition {
-                topic,
-                partition: PartitionIndex(position.partition),
-            };
-            Some(GroupPosition {
-                group: group.to_owned(),
-                topic: position.topic.as_ref().to_owned(),
-                id,
-                offset: position.offset,
-                owner: usize::from(view.owner(id)?.0),
-            })
-        });
-        routed.collect()
+        let id = TopicPartition {
+            topic: view.image.topic(&position.topic)?.id,
+            partition: PartitionIndex(position.partition),
+        };
+        Some(GroupPosition {
+            group: group.to_owned(),
+            topic: position.topic.as_ref().to_owned(),
+            id,
+            offset: position.offset,
+            owner: usize::from(view.owner(id)?.0),
+        })
     }
 
     /// How far offsets are behind, of partitions here; `None` for another's.
     async fn behind(&self, asks: Vec<(TopicPartition, i64)>) -> Vec<Option<Behind>> {
         let mut answers = Vec::with_capacity(asks.len());
-        for (at, (id, offset)) in asks.into_iter().enumerate() {
+        let mut pace = Pace::default();
+        for (id, offset) in asks {
             let config = self.topic_config(id.topic);
             answers.push(match (self.partition(id), config) {
                 (Some(partition), Some(config)) => {
@@ -134,9 +141,7 @@ impl Shard {
                 }
                 (None, _) | (_, None) => None,
             });
-            if (at + 1) % TURN_ELEMENTS_MAX == 0 {
-                task::yield_now().await;
-            }
+            pace.step().await;
         }
         answers
     }

@@ -252,6 +252,10 @@ pub const METRIC_LABELS_MAX: usize = 1_000;
 /// that come first by name are told, each shard having its share; the rest is counted.
 pub const GROUP_LAG_ROWS_MAX: usize = 2_000;
 
+/// Bytes of the name of a group in a label of a metric. A longer one is cut and ends with a hash of the
+/// whole.
+pub const GROUP_LABEL_BYTES_MAX: usize = 200;
+
 /// Rebalances of one group that its coordinator remembers. When full, the oldest is forgotten.
 pub const REBALANCES_KEPT_MAX: usize = 10;
 
@@ -278,7 +282,8 @@ pub const COORDINATOR_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub const SHARD_GROUPS_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Offsets, members and groups that a look at all groups of a coordinator (for what is over, for
-/// topics that are gone, after loading) goes through in one turn of the core; a group is not split.
+/// topics that are gone, after loading) goes through in one turn of the core. A group with more is looked at in one turn, but no more than so many of
+/// its offsets end in it.
 pub const COORDINATOR_SWEEP_OFFSETS: usize = 10_000;
 
 /// Bytes that the members of one group bring along: subscriptions, shares, names. When full, new

@@ -67,7 +67,8 @@ struct OffsetLine {
     end_offset: Option<i64>,
     /// Records that are not read; null when one of the ends is not known.
     lag: Option<i64>,
-    /// The next three only a Thalweg broker tells.
+    /// The next four only a Thalweg broker tells.
+    lag_stable: Option<i64>,
     lag_bytes: Option<u64>,
     lag_seconds: Option<f64>,
     removal_seconds: Option<f64>,
@@ -160,6 +161,8 @@ struct BrokerLag {
 struct BrokerLagLine {
     topic: String,
     partition: i32,
+    /// Brokers of before do not tell.
+    stable_records: Option<i64>,
     bytes: Option<u64>,
     seconds: Option<f64>,
     removal_seconds: Option<f64>,
@@ -177,6 +180,7 @@ fn add_broker_lag(lines: &mut [OffsetLine], group: &str, http: &BrokerHttp) -> R
         .collect();
     for line in lines {
         if let Some(lag) = found.remove(&(line.topic.clone(), line.partition)) {
+            line.lag_stable = lag.stable_records;
             line.lag_bytes = lag.bytes;
             line.lag_seconds = lag.seconds;
             line.removal_seconds = lag.removal_seconds;
@@ -211,6 +215,7 @@ fn offset_lines(
             start_offset,
             end_offset,
             lag: lag(committed_offset, end_offset),
+            lag_stable: None,
             lag_bytes: None,
             lag_seconds: None,
             removal_seconds: None,

@@ -56,26 +56,36 @@ pub(super) fn beat(
 
 /// A consumer's metadata: `subscribes=t,u has=t:0+1 of=3` in version 2, without `has` in version 0.
 pub(super) fn subscription(words: &BTreeMap<&str, &str>) -> Bytes {
+    let topics: Vec<&str> = words["subscribes"].split(',').collect();
+    let Some(has) = words.get("has") else {
+        return encoded_subscription(&topics, None);
+    };
+    let has = has
+        .split_once(':')
+        .map(|(name, list)| (name.to_owned(), numbers(list)));
+    let of: i32 = words
+        .get("of")
+        .map_or(-1, |of| of.parse().expect("a generation"));
+    encoded_subscription(&topics, Some((&has.into_iter().collect::<Vec<_>>(), of)))
+}
+
+/// A consumer's metadata in version 0, or with what it has and since which generation in version 2.
+pub(super) fn encoded_subscription(
+    topics: &[impl AsRef<str>],
+    has: Option<(&[(String, Vec<i32>)], i32)>,
+) -> Bytes {
     let text = |out: &mut Vec<u8>, text: &str| {
         out.extend((text.len() as i16).to_be_bytes());
         out.extend(text.as_bytes());
     };
-    let has = words.get("has");
     let mut out = vec![0, if has.is_some() { 2 } else { 0 }];
-    let topics: Vec<&str> = words["subscribes"].split(',').collect();
     out.extend((topics.len() as i32).to_be_bytes());
-    topics.iter().for_each(|name| text(&mut out, name));
+    topics.iter().for_each(|name| text(&mut out, name.as_ref()));
     out.extend((-1i32).to_be_bytes());
-    if let Some(has) = has {
-        let has = has
-            .split_once(':')
-            .map(|(name, list)| (name.to_owned(), numbers(list)));
-        let share = crate::subscription::share(2, &has.into_iter().collect::<Vec<_>>());
+    if let Some((has, of)) = has {
+        let share = crate::subscription::share(2, has);
         // The same form, without version and data of the user's own.
         out.extend(&share[2..share.len() - 4]);
-        let of: i32 = words
-            .get("of")
-            .map_or(-1, |of| of.parse().expect("a generation"));
         out.extend(of.to_be_bytes());
     }
     out.into()
@@ -87,8 +97,12 @@ fn numbers(list: &str) -> Vec<i32> {
         .collect()
 }
 
+pub(super) fn share_of(partitions: &[(String, Vec<i32>)]) -> Bytes {
+    crate::subscription::share(0, partitions)
+}
+
 pub(super) fn share(topic: &str, partitions: &str) -> Bytes {
-    crate::subscription::share(0, &[(topic.to_owned(), numbers(partitions))])
+    share_of(&[(topic.to_owned(), numbers(partitions))])
 }
 
 pub(super) fn show_share(share: &[u8]) -> String {

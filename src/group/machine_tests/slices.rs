@@ -13,13 +13,17 @@ const GROUPS: usize = 4;
 const OFFSETS: usize = COORDINATOR_SWEEP_OFFSETS / 2 + 1;
 
 fn world_of_many() -> World {
+    world_of(GROUPS, OFFSETS)
+}
+
+fn world_of(groups: usize, offsets: usize) -> World {
     let mut world = World::new(Settings {
         offsets_retention_ms: 1_000,
         offsets_check_interval_ms: 5_000,
         ..Settings::default()
     });
-    for group in 0..GROUPS {
-        for partition in 0..OFFSETS {
+    for group in 0..groups {
+        for partition in 0..offsets {
             world.log.push(Logged::Record(Record::Offset {
                 group: Rc::from(format!("g{group}")),
                 topic: Rc::from("t"),
@@ -78,4 +82,37 @@ fn a_topic_that_goes_is_looked_for_in_slices() {
     assert_eq!(ended(&world), 4 * OFFSETS);
     world.pass_to(world.now + 10);
     assert_eq!(ended(&world), 4 * OFFSETS);
+}
+
+#[test]
+fn one_group_of_many_offsets_ends_in_slices() {
+    const MANY: usize = 2 * COORDINATOR_SWEEP_OFFSETS + 1;
+    let ended = |world: &World| world.written.iter().map(Vec::len).sum::<usize>();
+    // Their topic went while the broker was down.
+    let mut world = world_of(1, MANY);
+    world.remove_topic("t");
+    let steps = world.restart();
+    assert_eq!(steps, [Progress::More, Progress::More, Progress::Done]);
+    assert_eq!(ended(&world), MANY);
+    // It goes now.
+    let mut world = world_of(1, MANY);
+    world.restart();
+    world.remove_topic("t");
+    world.tell_removed("t");
+    assert_eq!(ended(&world), COORDINATOR_SWEEP_OFFSETS);
+    world.pass_to(world.now + 1);
+    assert_eq!(ended(&world), 2 * COORDINATOR_SWEEP_OFFSETS);
+    world.pass_to(world.now + 1);
+    assert_eq!(ended(&world), MANY);
+    // Their time is over.
+    let mut world = world_of(1, MANY);
+    world.restart();
+    world.pass_to(5_000);
+    assert_eq!(ended(&world), COORDINATOR_SWEEP_OFFSETS);
+    world.pass_to(5_010);
+    assert_eq!(ended(&world), MANY);
+    while !world.writes.is_empty() {
+        world.commit_write();
+    }
+    assert_eq!(world.machine.tally().offsets, 0);
 }

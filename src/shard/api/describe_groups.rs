@@ -6,7 +6,7 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
-use super::{keep_first_of_each, operations};
+use super::operations;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -14,25 +14,14 @@ use crate::shard::Shard;
 pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
-    mut request: DescribeGroupsRequest,
+    request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    keep_first_of_each(&mut request.groups, call.pace(), String::clone).await;
-    let asked = shard.ask_groups(request.groups, &call, Ask::Describe).await;
-    let mut groups = Vec::with_capacity(asked.len());
-    for (group_id, coming) in asked {
-        let mut group: DescribedGroup = match coming.get().await {
-            Ok(group) => group,
-            Err(error) => DescribedGroup {
-                group_id,
-                error_code: error.code(),
-                ..Default::default()
-            },
-        };
-        if request.include_authorized_operations && group.error_code == 0 {
+    let mut groups: Vec<DescribedGroup> =
+        shard.ask_each(request.groups, &call, Ask::Describe).await;
+    for group in groups.iter_mut().filter(|group| group.error_code == 0) {
+        if request.include_authorized_operations {
             group.authorized_operations = operations::GROUP_ALL;
         }
-        shard.count_error(call.key, group.error_code);
-        groups.push(group);
     }
     DescribeGroupsResponse {
         groups,

@@ -187,7 +187,7 @@ fn isolation(level: i8) -> Isolation {
 
 /// Keeps the first item of each key. For requests that name things whose description is larger than
 /// their name: one frame that repeats a name would otherwise be answered with all the memory there is.
-async fn keep_first_of_each<T, K: Eq + Hash>(
+pub(crate) async fn keep_first_of_each<T, K: Eq + Hash>(
     items: &mut Vec<T>,
     mut pace: Pace,
     mut key: impl FnMut(&T) -> K,

@@ -10,10 +10,15 @@ use super::Partition;
 impl Partition {
     /// Compares a committed offset with the log.
     pub(crate) async fn behind(&self, committed: i64, limits: RetentionLimits) -> Behind {
-        let high_watermark = self.replica.borrow().high_watermark();
-        let records = high_watermark.0.saturating_sub(committed).max(0);
+        let (high_watermark, last_stable) = {
+            let replica = self.replica.borrow();
+            (replica.high_watermark(), replica.last_stable())
+        };
+        let up_to = |end: Offset| end.0.saturating_sub(committed).max(0);
+        let records = up_to(high_watermark);
         let mut behind = Behind {
             records,
+            stable_records: up_to(last_stable),
             bytes: Some(0),
             age_ms: Some(0),
             removal_ms: None,
