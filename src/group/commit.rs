@@ -19,6 +19,7 @@ use thalweg_protocol::messages::{
 use thalweg_types::{TimestampMs, TopicId};
 
 use crate::ask::{Answer, Effect, Now, Stability, Token, refused_commit};
+use crate::consumer::Movable;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::offsets::Committed;
@@ -50,10 +51,20 @@ impl Group {
     ) -> Option<OffsetCommitResponse> {
         let generation = request.generation_id_or_member_epoch;
         let instance = request.group_instance_id.as_deref();
-        let allowed = match &self.consumer {
+        let movable = match &self.consumer {
             Some(group) => group.check_commit(&request.member_id, generation, version),
-            None => self.check_commit(&request.member_id, instance, generation),
+            None => self
+                .check_commit(&request.member_id, instance, generation)
+                .map(|()| Movable::All),
         };
+        // One partition that may not be moved is reason to refuse all of them, as in Kafka.
+        let allowed = movable.and_then(|movable| {
+            let mut topics = request.topics.iter();
+            topics.try_for_each(|topic| {
+                let mut partitions = topic.partitions.iter();
+                partitions.try_for_each(|row| movable.check(topic.topic_id, row.partition_index))
+            })
+        });
         if let Err(code) = allowed.and(self.check_alive()) {
             return Some(refused_commit(request, code));
         }

@@ -15,8 +15,6 @@ pub(crate) struct Subscription<'a> {
     pub(crate) topics: Vec<&'a str>,
     /// What it has and does not give up; nothing before version 1 (KIP-429).
     pub(crate) owned: Vec<(&'a str, Vec<i32>)>,
-    /// In which generation it got that (KIP-792).
-    pub(crate) generation: Option<i32>,
     pub(crate) rack: Option<&'a str>,
 }
 
@@ -38,10 +36,10 @@ pub(crate) fn parse(metadata: &[u8]) -> Option<Subscription<'_>> {
         0 => Vec::new(),
         _ => take_partitions(&mut rest)?,
     };
-    let generation = match version {
-        ..2 => None,
-        _ => Some(take_i32(&mut rest)?),
-    };
+    if version >= 2 {
+        // In which generation it got that (KIP-792), which leaders of groups look at.
+        take_i32(&mut rest)?;
+    }
     let rack = match version {
         ..3 => None,
         _ => take_text(&mut rest)?,
@@ -50,7 +48,6 @@ pub(crate) fn parse(metadata: &[u8]) -> Option<Subscription<'_>> {
         version,
         topics,
         owned,
-        generation,
         rack,
     })
 }
@@ -158,14 +155,11 @@ mod tests {
     #[test]
     fn versions_of_subscriptions_are_read() {
         let first = parse(b"\0\0\0\0\0\x01\0\x01a\xff\xff\xff\xff").expect("version 0");
-        assert_eq!(
-            (first.topics, first.owned, first.generation),
-            (vec!["a"], vec![], None)
-        );
+        assert_eq!((first.topics, first.owned), (vec!["a"], vec![]));
         let newest = b"\0\x03\0\0\0\x01\0\x01a\0\0\0\x01u\0\0\0\x01\0\x01a\0\0\0\x01\0\0\0\x05\0\0\0\x07\0\x01r";
         let read = parse(newest).expect("version 3");
         assert_eq!(read.owned, [("a", vec![5])]);
-        assert_eq!((read.generation, read.rack), (Some(7), Some("r")));
+        assert_eq!(read.rack, Some("r"));
         for len in 0..newest.len() {
             assert_eq!(parse(&newest[..len]), None, "cut at {len}");
         }

@@ -235,3 +235,84 @@ pub(crate) fn without_unknown(answer: Answer) -> Answer {
     }
     Answer::FetchOffsets(group)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use thalweg_group::{Committed, Outcome, Record};
+    use thalweg_protocol::records::control::ControlRecordType;
+    use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence, batches};
+    use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs, TopicId};
+
+    use super::{Logged, replay_batch};
+
+    fn offset(of: i64) -> Record {
+        Record::Offset {
+            group: Rc::from("g"),
+            topic: Rc::from("t"),
+            partition: 0,
+            value: Some(Committed {
+                offset: of,
+                leader_epoch: -1,
+                metadata: Box::default(),
+                at: TimestampMs(1),
+                expires: TimestampMs::NONE,
+                topic_id: TopicId::ZERO,
+            }),
+        }
+    }
+
+    /// What is learnt from one batch with these records.
+    fn learnt(options: BatchOptions, records: &[(Vec<u8>, Vec<u8>)]) -> Vec<String> {
+        let mut builder = BatchBuilder::new(options);
+        for (key, value) in records {
+            let pushed = builder.push(TimestampMs(1), Some(key), Some(value), &[]);
+            pushed.expect("fits");
+        }
+        let bytes = builder.build(Codec::None).expect("fits");
+        let batch = batches(&bytes).next().expect("one").expect("whole");
+        let mut told = Vec::new();
+        let mut tell = |logged| {
+            told.push(match logged {
+                Logged::Record(record) => format!("{:?}", record == offset(5)),
+                Logged::InTransaction(producer, record) => {
+                    format!("{} {:?}", producer.0, record == offset(5))
+                }
+                Logged::Marker(producer, Outcome::Committed) => format!("{} commits", producer.0),
+                Logged::Marker(producer, Outcome::Aborted) => format!("{} aborts", producer.0),
+            });
+        };
+        replay_batch(&batch, &mut tell).expect("readable");
+        told
+    }
+
+    #[test]
+    fn rp_90_transactions_and_their_markers_are_read() {
+        let of_producer = |base_sequence, is_control| BatchOptions {
+            producer: Some(ProducerSequence {
+                id: ProducerId(7),
+                epoch: ProducerEpoch(0),
+                base_sequence,
+            }),
+            is_transactional: true,
+            is_control,
+            ..BatchOptions::default()
+        };
+        let record = offset(5);
+        let key = record.key().expect("fits").to_vec();
+        let value = record.value().expect("fits").expect("a value").to_vec();
+        let records = [(key, value)];
+        assert_eq!(learnt(BatchOptions::default(), &records), ["true"]);
+        assert_eq!(learnt(of_producer(0, false), &records), ["7 true"]);
+        for (kind, told) in [
+            (ControlRecordType::Commit, &["7 commits"][..]),
+            (ControlRecordType::Abort, &["7 aborts"]),
+            // Nothing of ours ends by it.
+            (ControlRecordType::LeaderChange, &[]),
+        ] {
+            let marker = [(kind.key().to_vec(), vec![0; 6])];
+            assert_eq!(learnt(of_producer(-1, true), &marker), told, "{kind:?}");
+        }
+    }
+}

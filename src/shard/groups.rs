@@ -3,9 +3,6 @@
 use thalweg_group::{Answer, Ask, Caller, partition_of};
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::{
-    consumer_group_describe_response, delete_groups_response, describe_groups_response,
-};
 use thalweg_reactor::oneshot;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
@@ -30,35 +27,6 @@ impl GroupAnswer {
     }
 }
 
-/// What is said of one group in an answer about several.
-pub(crate) trait OfGroup: TryFrom<Answer> {
-    /// What is said when its coordinator can not be asked.
-    fn refused(group_id: String, error: ErrorCode) -> Self;
-
-    /// Its code on the wire.
-    fn error_code(&self) -> i16;
-}
-
-macro_rules! of_group {
-    ($($row:ty),*) => {
-        $(impl OfGroup for $row {
-            fn refused(group_id: String, error: ErrorCode) -> Self {
-                Self { group_id, error_code: error.code(), ..Self::default() }
-            }
-
-            fn error_code(&self) -> i16 {
-                self.error_code
-            }
-        })*
-    };
-}
-
-of_group!(
-    describe_groups_response::DescribedGroup,
-    consumer_group_describe_response::DescribedGroup,
-    delete_groups_response::DeletableGroupResult
-);
-
 impl Shard {
     /// The partition of the offsets topic whose coordinator has `group`.
     pub(crate) fn home_of(&self, group: &str) -> Option<TopicPartition> {
@@ -80,13 +48,14 @@ impl Shard {
         }
     }
 
-    /// Puts a question about each group to its coordinator, and gathers the rows of the answer. A group
-    /// that is named twice is asked about once.
-    pub(crate) async fn ask_each<R: OfGroup>(
+    /// Puts a question about each group to its coordinator, and gathers the rows of the answer, whose codes
+    /// are found by `code`. A group that is named twice is asked about once.
+    pub(crate) async fn ask_each<R: TryFrom<Answer>>(
         &self,
         mut groups: Vec<String>,
         call: &Call,
         ask: impl Fn(String) -> Ask,
+        code: impl Fn(&R) -> i16,
     ) -> Vec<R> {
         keep_first_of_each(&mut groups, call.pace(), String::clone).await;
         let mut asked = Vec::with_capacity(groups.len());
@@ -98,12 +67,14 @@ impl Shard {
         }
         let mut rows = Vec::with_capacity(asked.len());
         for (id, coming) in asked {
-            let row: R = match coming.get().await {
-                Ok(row) => row,
-                Err(error) => R::refused(id, error),
+            let row = match coming.get().await {
+                Ok(row) => Some(row),
+                Err(error) => R::try_from(ask(id).refused(error)).ok(),
             };
-            self.count_error(call.key, row.error_code());
-            rows.push(row);
+            if let Some(row) = &row {
+                self.count_error(call.key, code(row));
+            }
+            rows.extend(row);
         }
         rows
     }

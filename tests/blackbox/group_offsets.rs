@@ -1,6 +1,9 @@
 //! What becomes of committed offsets when their topic goes, and topics by id (KIP-848).
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use thalweg_protocol::ErrorCode;
@@ -8,16 +11,20 @@ use thalweg_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use thalweg_protocol::messages::offset_fetch_request::{
-    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+    OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
 };
 use thalweg_protocol::messages::{
-    ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse,
+    HeartbeatRequest, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
+    OffsetFetchResponse,
 };
 use thalweg_types::Uuid;
 
+use crate::administering::delete_records;
+use crate::batch::plain;
 use crate::broker::{Broker, eventually, is_long};
 use crate::groups::{
-    commit_patiently, commit_request, fetch_all, once_loaded, options, with_coordinators,
+    commit_patiently, commit_request, fetch_all, join, once_loaded, options, sync_request,
+    with_coordinators,
 };
 use crate::scrubbing::flip;
 use crate::tool::thalweg;
@@ -190,6 +197,40 @@ fn rows(answer: &OffsetFetchResponse) -> Vec<(Uuid, i64, ErrorCode)> {
 }
 
 #[test]
+fn rp_118_an_offset_that_fell_out_of_the_log_is_an_error_at_the_fetch() {
+    let broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    let topic = client.create_topic("t", 2, &[]);
+    for text in ["a", "b", "c"] {
+        client.append(&topic, 0, plain(&[text]));
+    }
+    commit_patiently(&mut client, "g", &[("t", 0, 1)]);
+    assert_eq!(delete_records(&mut client, &topic, 2).0, ErrorCode::None);
+    // The coordinator tells it as it was committed, and nothing of a partition without one.
+    assert_eq!(fetch_all(&mut client, "g"), of("t", 1));
+    let found = fetch_by_id(&mut client, Some(&[topic.id]));
+    assert_eq!(rows(&found), [(topic.id, 1, ErrorCode::None)]);
+    let mut request = OffsetFetchRequest {
+        group_id: "g".to_owned(),
+        ..Default::default()
+    };
+    request.topics = Some(vec![OffsetFetchRequestTopic {
+        name: "t".to_owned(),
+        partition_indexes: vec![1],
+    }]);
+    let row = client
+        .call(&request, 7)
+        .topics
+        .remove(0)
+        .partitions
+        .remove(0);
+    assert_eq!((row.committed_offset, row.error_code), (-1, 0));
+    let mut fetched = |offset| error(client.fetch(&topic, 0, offset).error_code);
+    assert_eq!(fetched(1), ErrorCode::OffsetOutOfRange);
+    assert_eq!(fetched(2), ErrorCode::None);
+}
+
+#[test]
 fn rp_116_offsets_by_topic_id_are_those_of_that_topic() {
     let broker = Broker::start_with(options());
     let mut client = with_coordinators(&broker);
@@ -309,4 +350,105 @@ fn groups_are_loaded_around_what_is_damaged() {
     assert_eq!(fetch_all(&mut client, "lost"), of("t", 5));
     assert_eq!(fetch_one(&mut client, "never"), (-1, ErrorCode::None));
     assert_eq!(broker.metric("thalweg_coordinators_damaged", &[]), 0.0);
+}
+
+/// Runs a broker whose wall clock is as many seconds off as a file says.
+struct Clock {
+    folder: tempfile::TempDir,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/blackbox/clock.c");
+        let library = folder.path().join("clock.so");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([library.as_os_str(), source.as_ref()])
+            .status();
+        assert!(built.expect("the compiler that links Rust").success());
+        let clock = Clock { folder };
+        clock.jump_to(0);
+        clock
+    }
+
+    fn jump_to(&self, seconds: i64) {
+        let file = self.folder.path().join("seconds");
+        // In place: the broker has it mapped.
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(file)
+            .expect("writable");
+        file.write_all(&seconds.to_ne_bytes()).expect("written");
+    }
+
+    /// What becomes the broker.
+    fn wrapper(&self) -> Vec<&'static str> {
+        let at = |name: &str| self.folder.path().join(name).display().to_string();
+        let set = [
+            format!("LD_PRELOAD={}", at("clock.so")),
+            format!("TEST_CLOCK_SECONDS={}", at("seconds")),
+        ];
+        // A few short texts for the length of the tests.
+        let leaked = set.map(|text| &*Box::leak(text.into_boxed_str()));
+        [&["env"][..], &leaked].concat()
+    }
+}
+
+#[test]
+fn rp_119_a_wall_clock_that_jumps_ends_no_session_and_no_offset() {
+    let clock = Clock::new();
+    let mut options = options();
+    options.wrapper = clock.wrapper();
+    for (key, value) in [
+        ("offsets.retention.minutes", "5"),
+        ("offsets.retention.check.interval.ms", "50"),
+    ] {
+        options.properties.push((key, value.to_owned()));
+    }
+    let broker = Broker::start_with(options);
+    let mut client = with_coordinators(&broker);
+    let topic = client.create_topic("t", 1, &[]);
+    commit_patiently(&mut client, "kept", &[("t", 0, 3)]);
+    let joined = once_loaded(|| {
+        let answer = join(&mut client, "at-work", 3);
+        (error(answer.error_code), answer)
+    });
+    let beat = HeartbeatRequest {
+        group_id: "at-work".to_owned(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id,
+        group_instance_id: None,
+    };
+    let sync = sync_request("at-work", &beat.member_id);
+    assert_eq!(error(client.call(&sync, 3).error_code), ErrorCode::None);
+    // Each look that comes after a jump ends what was to end by then, and nothing else.
+    for (nth, seconds) in [3_600, -3_000].into_iter().enumerate() {
+        let over = format!("over-{nth}");
+        let mut request = commit_request(&over, &[("t", 0, 3)]);
+        request.retention_time_ms = 400;
+        once_loaded(|| {
+            let answer = client.call(&request, 4);
+            (error(answer.topics[0].partitions[0].error_code), ())
+        });
+        clock.jump_to(seconds);
+        assert_eq!(client.append(&topic, 0, plain(&["x"])), nth as i64);
+        if seconds > 0 {
+            eventually("the offset is over", || {
+                fetch_all(&mut client, &over).is_empty().then_some(())
+            });
+        }
+        assert_eq!(fetch_all(&mut client, "kept"), of("t", 3), "{seconds} s");
+        let alive = client.call(&beat, 4);
+        assert_eq!(error(alive.error_code), ErrorCode::None, "{seconds} s");
+        commit_patiently(&mut client, "kept", &[("t", 0, 3)]);
+    }
+    let timed_out = "thalweg_group_members_timed_out_total";
+    assert_eq!(broker.metric(timed_out, &[]), 0.0);
+    assert_eq!(
+        broker.metric("thalweg_group_offsets_expired_total", &[]),
+        1.0
+    );
 }

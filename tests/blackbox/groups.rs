@@ -92,7 +92,7 @@ pub fn join(client: &mut Connection, group: &str, version: i16) -> JoinGroupResp
 }
 
 /// The only member of the first generation shares out to itself.
-fn sync_request(group: &str, member: &str) -> SyncGroupRequest {
+pub fn sync_request(group: &str, member: &str) -> SyncGroupRequest {
     SyncGroupRequest {
         group_id: group.to_owned(),
         generation_id: 1,

@@ -2,6 +2,7 @@
 //! protocol while members live: the first member of the newer protocol turns a classic group into one
 //! of the newer kind, and the last one that goes turns it back (KIP-848).
 
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use thalweg_protocol::messages::{
     HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest,
     SyncGroupResponse,
 };
+use thalweg_types::TopicId;
 
 use super::member::{Classic, ConsumerMember, Deadline, MemberState};
 use super::partitions::Partitions;
@@ -52,6 +54,30 @@ impl Group {
         member.metadata(chosen.unwrap_or_default())
     }
 
+    /// What each member may be working on: its share, and what it said that it had when it joined and
+    /// nobody has in its share. Who rebalances cooperatively gives that up only when it has seen its
+    /// share, and says so when it joins again (KIP-429).
+    fn worked_on(&self, topics: &Topics) -> BTreeMap<Rc<str>, Partitions> {
+        let mut taken: HashSet<(TopicId, i32)> = HashSet::new();
+        let mut all: BTreeMap<Rc<str>, Partitions> = BTreeMap::new();
+        let mut add = |id: &Rc<str>, some: Partitions| {
+            let free = some.filtered(|topic, partition| !taken.contains(&(topic, partition)));
+            taken.extend(free.iter());
+            let known = all.entry(Rc::clone(id)).or_default();
+            *known = known.with(free);
+        };
+        for member in self.members.values() {
+            let share = by_id(subscription::parse_share(&member.assignment), topics);
+            add(&member.id, share);
+        }
+        for member in self.members.values() {
+            if let Some(said) = subscription::parse(&self.metadata_of(member)) {
+                add(&member.id, by_id(said.owned, topics));
+            }
+        }
+        all
+    }
+
     /// Makes a classic group with members one of the newer protocol. Everybody keeps what it has; who
     /// waits for an answer is to join again.
     pub(crate) fn upgrade(&mut self, turn: &mut Turn<'_>) {
@@ -60,8 +86,7 @@ impl Group {
             epoch,
             ..ConsumerGroup::default()
         };
-        let ids: Vec<Rc<str>> = self.members.keys().cloned().collect();
-        for id in ids {
+        for (id, assigned) in self.worked_on(turn.topics) {
             let Some(member) = self.members.get(&id) else {
                 continue;
             };
@@ -72,9 +97,6 @@ impl Group {
             let timer = Timer::Session(Rc::clone(&self.id), Rc::clone(&id));
             turn.timers.disarm(old.timer_at, timer);
             cancel(turn, old.waiting, ErrorCode::RebalanceInProgress);
-            let holders = &consumer.holders;
-            let assigned = by_id(subscription::parse_share(&old.assignment), turn.topics)
-                .filtered(|topic, partition| !holders.contains_key(&(topic, partition)));
             let mut member = ConsumerMember::new(Rc::clone(&id));
             if let Some(said) = subscription::parse(&metadata) {
                 member.topics = consumer.shared(&owned_names(&said));
@@ -90,6 +112,7 @@ impl Group {
             member.epoch = epoch;
             member.previous_epoch = epoch;
             member.assigned = assigned.clone();
+            member.note_held(epoch);
             consumer.put(member);
             consumer.set_target(&id, Some(assigned));
             self.mark_member(&id);
@@ -192,14 +215,9 @@ impl Group {
             None => ConsumerMember::new(Rc::clone(&id)),
         };
         let is_changed = is_new || member.topics != topics || member.regex.is_some();
-        // What it had in an epoch that is over is lost.
-        let is_current = said
-            .generation
-            .is_none_or(|of| of < 0 || of == member.epoch);
-        let owned = match is_current {
-            true => by_id(said.owned, turn.topics),
-            false => Partitions::default(),
-        };
+        // In whichever generation it got them: the answer with a newer one may have been lost, and then it
+        // works on what it had. Of that, only what it was to give up makes a difference.
+        let owned = by_id(said.owned, turn.topics);
         member.topics = topics;
         member.regex = None;
         member.instance = request.group_instance_id.as_deref().map(Rc::from);

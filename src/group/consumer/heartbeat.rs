@@ -332,6 +332,7 @@ impl Group {
         member.state = step.state;
         member.assigned = step.assigned;
         member.revoking = step.revoking;
+        member.note_held(step.epoch);
         let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
         consumer.put(member);
         self.unlogged.insert(Key::Current(Rc::clone(id)));

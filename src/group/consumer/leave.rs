@@ -5,7 +5,8 @@ use std::rc::Rc;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 
-use super::member::{ConsumerMember, Deadline, EPOCH_AWAY, MemberState};
+use super::member::{ConsumerMember, Deadline, EPOCH_AWAY, EPOCH_JOINING, MemberState};
+use super::since::Since;
 use super::{Key, Refusal};
 use crate::ask::Token;
 use crate::group::Group;
@@ -61,6 +62,9 @@ impl Group {
         };
         if let Some(mut member) = consumer.take(id) {
             member.epoch = EPOCH_AWAY;
+            // Who comes in its place begins anew.
+            member.since = Since::default();
+            member.note_held(EPOCH_JOINING);
             consumer.put(member);
             self.unlogged.insert(Key::Current(Rc::clone(id)));
         }

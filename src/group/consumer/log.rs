@@ -1,5 +1,6 @@
 //! What of a group is in the log: marks for what is not there yet, records out, records in.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use thalweg_protocol::messages::consumer_group_current_member_assignment_value::TopicPartitions;
@@ -14,10 +15,12 @@ use thalweg_protocol::messages::{
 };
 
 use bytes::Bytes;
+use thalweg_types::TopicId;
 
 use super::member::{Classic, ConsumerMember, MemberState};
 use super::partitions::Partitions;
 use super::record::ConsumerRecord;
+use super::since::Since;
 use super::{ConsumerGroup, Pattern};
 use crate::group::Group;
 use crate::record::Record;
@@ -191,6 +194,9 @@ impl ConsumerGroup {
             return;
         };
         let value = value.unwrap_or_else(|| current_value(&ConsumerMember::new(Rc::clone(id))));
+        let topics = value.assigned_partitions.iter();
+        let held = topics.chain(&value.partitions_pending_revocation);
+        member.since = since(held, value.member_epoch);
         let parts = |topics: Vec<TopicPartitions>| {
             Partitions::of(topics.into_iter().map(|t| (t.topic_id, t.partitions)))
         };
@@ -211,6 +217,7 @@ impl ConsumerGroup {
                 state
             }
         };
+        member.note_held(value.member_epoch);
         self.put(member);
     }
 
@@ -230,6 +237,7 @@ impl ConsumerGroup {
             {
                 member.assigned = member.assigned.filtered(is_free);
                 member.revoking = member.revoking.filtered(is_free);
+                member.note_held(member.epoch);
                 if member.revoking.is_empty() && member.state == MemberState::Unrevoked {
                     member.state = MemberState::Unreleased;
                 }
@@ -359,13 +367,17 @@ fn target_value(target: &Partitions) -> ConsumerGroupTargetAssignmentMemberValue
 }
 
 fn current_value(member: &ConsumerMember) -> ConsumerGroupCurrentMemberAssignmentValue {
+    let epochs = |topic, partitions: &[i32]| -> Vec<i32> {
+        let since = partitions.iter().map(|p| member.since.of(topic, *p));
+        since.map(|epoch| epoch.unwrap_or(member.epoch)).collect()
+    };
     let parts = |parts: &Partitions| {
         let topics = parts
             .topics()
             .map(|(topic_id, partitions)| TopicPartitions {
                 topic_id,
                 partitions: partitions.to_vec(),
-                assignment_epochs: None,
+                assignment_epochs: Some(epochs(topic_id, partitions)),
             });
         topics.collect()
     };
@@ -376,6 +388,26 @@ fn current_value(member: &ConsumerMember) -> ConsumerGroupCurrentMemberAssignmen
         assigned_partitions: parts(&member.assigned),
         partitions_pending_revocation: parts(&member.revoking),
     }
+}
+
+/// Since when a member has what a record says that it has: what does not tell, since its epoch.
+fn since<'t>(topics: impl Iterator<Item = &'t TopicPartitions>, epoch: i32) -> Since {
+    let mut by_epoch: BTreeMap<i32, Vec<(TopicId, Vec<i32>)>> = BTreeMap::new();
+    for topic in topics {
+        let epochs = topic.assignment_epochs.iter().flatten().copied();
+        let told = epochs.chain(std::iter::repeat(epoch));
+        for (partition, epoch) in topic.partitions.iter().zip(told) {
+            let of_epoch = by_epoch.entry(epoch).or_default();
+            of_epoch.push((topic.topic_id, vec![*partition]));
+        }
+    }
+    let mut since = Since::default();
+    let mut held = Partitions::default();
+    for (epoch, partitions) in by_epoch {
+        held = held.with(Partitions::of(partitions));
+        since.hold(epoch, &held);
+    }
+    since
 }
 
 fn regex_value(pattern: &Pattern) -> ConsumerGroupRegularExpressionValue {

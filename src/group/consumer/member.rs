@@ -3,9 +3,11 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use thalweg_protocol::ErrorCode;
 use thalweg_types::TopicId;
 
 use super::partitions::Partitions;
+use super::since::Since;
 
 /// Bytes that a member takes beside its texts and partitions.
 const MEMBER_BYTES: usize = 512;
@@ -90,6 +92,8 @@ pub(crate) struct ConsumerMember {
     pub(crate) assigned: Partitions,
     /// What it must give up before it goes on; not among `assigned` any more.
     pub(crate) revoking: Partitions,
+    /// Since when it has both.
+    pub(crate) since: Since,
     /// Its session ends then unless it is heard of (monotonic milliseconds).
     pub(crate) due: u64,
     /// Where the timer of its session stands; at most `due`.
@@ -115,15 +119,30 @@ impl ConsumerMember {
             state: MemberState::Stable,
             assigned: Partitions::default(),
             revoking: Partitions::default(),
+            since: Since::default(),
             due: 0,
             timer_at: 0,
             deadline: None,
         }
     }
 
+    /// What it is told of an epoch that is not its own.
+    pub(crate) fn stale(&self) -> ErrorCode {
+        match self.classic {
+            Some(_) => ErrorCode::IllegalGeneration,
+            None => ErrorCode::StaleMemberEpoch,
+        }
+    }
+
     /// Partitions that nobody else may have now.
     pub(crate) fn held(&self) -> impl Iterator<Item = (TopicId, i32)> {
         self.assigned.iter().chain(self.revoking.iter())
+    }
+
+    /// What it did not hold before, it holds since `epoch`.
+    pub(crate) fn note_held(&mut self, epoch: i32) {
+        let held = self.assigned.with(self.revoking.clone());
+        self.since.hold(epoch, &held);
     }
 
     /// What it counts for in the bounds.
@@ -144,5 +163,6 @@ impl ConsumerMember {
             + protocols
             + self.assigned.bytes()
             + self.revoking.bytes()
+            + self.since.bytes()
     }
 }

@@ -21,7 +21,9 @@ mod pattern;
 mod reconcile;
 mod record;
 mod share;
+mod since;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -54,6 +56,27 @@ pub(crate) enum ConsumerState {
     Reconciling,
     /// Everybody has its share.
     Stable,
+}
+
+/// Which offsets a commit may move.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Movable<'m> {
+    All,
+    /// Of partitions that a member has had since an epoch.
+    Since(i32, &'m ConsumerMember),
+}
+
+impl Movable<'_> {
+    /// Whether the offset of a partition may move.
+    pub(crate) fn check(self, topic: TopicId, partition: i32) -> Result<(), ErrorCode> {
+        match self {
+            Movable::All => Ok(()),
+            Movable::Since(epoch, member) => match member.since.of(topic, partition) {
+                Some(since) if since <= epoch => Ok(()),
+                Some(_) | None => Err(member.stale()),
+            },
+        }
+    }
 }
 
 /// Why a member is refused, with words for its log.
@@ -267,20 +290,25 @@ impl ConsumerGroup {
         self.subscribers.contains_key(topic) || self.patterns.values().any(matches)
     }
 
-    /// Whether a commit may move offsets: a member in its epoch, or nobody's client while there is no
-    /// member.
-    pub(crate) fn check_commit(&self, id: &str, epoch: i32, version: i16) -> Result<(), ErrorCode> {
+    /// Which offsets a commit may move: a member in its epoch all, in an older one those of partitions
+    /// that it has had since then (KIP-1251), and nobody's client all while there is no member.
+    pub(crate) fn check_commit(
+        &self,
+        id: &str,
+        epoch: i32,
+        version: i16,
+    ) -> Result<Movable<'_>, ErrorCode> {
         if epoch < 0 && self.members.is_empty() {
-            return Ok(());
+            return Ok(Movable::All);
         }
         let member = self.members.get(id).ok_or(ErrorCode::UnknownMemberId)?;
         if member.classic.is_none() && version < COMMIT_VERSION_EPOCHS {
             return Err(ErrorCode::UnsupportedVersion);
         }
-        match (epoch == member.epoch, member.classic.is_some()) {
-            (true, _) => Ok(()),
-            (false, true) => Err(ErrorCode::IllegalGeneration),
-            (false, false) => Err(ErrorCode::StaleMemberEpoch),
+        match epoch.cmp(&member.epoch) {
+            Ordering::Equal => Ok(Movable::All),
+            Ordering::Less => Ok(Movable::Since(epoch, member)),
+            Ordering::Greater => Err(member.stale()),
         }
     }
 
@@ -315,6 +343,9 @@ impl ConsumerGroup {
             let waits = member.state == MemberState::Unrevoked;
             assert_eq!(waits, !member.revoking.is_empty(), "{group}: {}", member.id);
             assert!(member.epoch <= self.epoch, "{group}: {}", member.id);
+            member
+                .since
+                .check(&member.assigned.with(member.revoking.clone()));
         }
         let statics = members().filter(|m| m.instance.is_some()).count();
         assert_eq!(statics, self.instances.len(), "{group}: instances");

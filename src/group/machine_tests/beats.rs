@@ -69,10 +69,13 @@ pub(super) fn subscription(words: &BTreeMap<&str, &str>) -> Bytes {
     encoded_subscription(&topics, Some((&has.into_iter().collect::<Vec<_>>(), of)))
 }
 
+/// Partitions by topic.
+type Share<'a> = &'a [(String, Vec<i32>)];
+
 /// A consumer's metadata in version 0, or with what it has and since which generation in version 2.
 pub(super) fn encoded_subscription(
     topics: &[impl AsRef<str>],
-    has: Option<(&[(String, Vec<i32>)], i32)>,
+    has: Option<(Share<'_>, i32)>,
 ) -> Bytes {
     let text = |out: &mut Vec<u8>, text: &str| {
         out.extend((text.len() as i16).to_be_bytes());
@@ -92,9 +95,8 @@ pub(super) fn encoded_subscription(
 }
 
 fn numbers(list: &str) -> Vec<i32> {
-    list.split('+')
-        .map(|p| p.parse().expect("a partition"))
-        .collect()
+    let list = list.split('+').filter(|p| !p.is_empty());
+    list.map(|p| p.parse().expect("a partition")).collect()
 }
 
 pub(super) fn share_of(partitions: &[(String, Vec<i32>)]) -> Bytes {

@@ -15,6 +15,7 @@ macro_rules! scenarios {
 scenarios! {
     rp_108_commits_are_checked,
     rp_109_zombies_move_nothing,
+    rp_109_a_commit_in_an_older_epoch_counts_for_what_was_kept,
     rp_110_joining_and_its_refusals,
     rp_111_static_members_come_again,
     rp_111_a_static_leader_and_a_write_that_fails,
@@ -25,6 +26,7 @@ scenarios! {
     rp_113_writes_that_fail_are_made_up_for,
     rp_113_groups_change_their_protocol_while_members_live,
     rp_113_groups_come_and_go,
+    rp_113_who_has_not_seen_its_share_keeps_what_it_had,
     rp_113_a_policy_says_which_way_groups_change,
     rp_113_settings_of_a_group_hold_from_the_next_heartbeat,
     rp_90_offsets_of_a_transaction_wait_for_its_end,

@@ -78,42 +78,15 @@ impl Script {
             .collect();
         match verb {
             "settings" => {
-                let mut settings = Settings::default();
-                let number =
-                    |key: &str| -> Option<usize> { words.get(key).and_then(|n| n.parse().ok()) };
-                settings.group_size_max = number("size").unwrap_or(settings.group_size_max);
-                settings.offsets_check_interval_ms =
-                    number("check").map_or(settings.offsets_check_interval_ms, |ms| ms as u64);
-                settings.offsets_retention_ms =
-                    number("retention").map_or(settings.offsets_retention_ms, |ms| ms as i64);
-                settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
-                settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
-                settings.consumer.size_max = number("newer").unwrap_or(usize::MAX);
-                if let Some(policy) = words.get("migration") {
-                    settings.consumer.migration = Migration::named(policy).expect("a policy");
-                }
-                settings.core_bytes_max = number("core").unwrap_or(settings.core_bytes_max);
-                settings.groups_max = number("groups").unwrap_or(settings.groups_max);
-                settings.pending_members_max =
-                    number("pending").unwrap_or(settings.pending_members_max);
-                self.world = World::new(settings);
+                self.world = World::new(settings(&words));
                 self.ids.clear();
             }
             // What is set for each group from now on.
-            "of-groups" => {
-                let number = |key: &str| words.get(key).and_then(|n| n.parse().ok());
-                self.world.topics.of_groups.set(GroupSettings {
-                    session_ms: number("session"),
-                    heartbeat_ms: number("heartbeat"),
-                });
-            }
+            "of-groups" => self.world.topics.of_groups.set(of_groups(&words)),
             "in-transaction" => self.in_transaction(&words),
             "marker" => {
-                let outcome = match words.contains_key("commit") {
-                    true => Outcome::Committed,
-                    false => Outcome::Aborted,
-                };
-                self.world.logged(Logged::Marker(producer(&words), outcome));
+                let marker = Logged::Marker(producer(&words), outcome(&words));
+                self.world.logged(marker);
             }
             "bytes" => {
                 let bytes = self.world.machine.tally().bytes;
@@ -459,6 +432,42 @@ impl Script {
             "describe {} {} {:?} {members:?}",
             code, a.group_state, a.protocol_data
         )
+    }
+}
+
+/// Settings of a coordinator; Kafka's where nothing is said.
+fn settings(words: &Words<'_>) -> Settings {
+    let mut settings = Settings::default();
+    let number = |key: &str| -> Option<usize> { words.get(key).and_then(|n| n.parse().ok()) };
+    settings.group_size_max = number("size").unwrap_or(settings.group_size_max);
+    settings.offsets_check_interval_ms =
+        number("check").map_or(settings.offsets_check_interval_ms, |ms| ms as u64);
+    settings.offsets_retention_ms =
+        number("retention").map_or(settings.offsets_retention_ms, |ms| ms as i64);
+    settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
+    settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
+    settings.consumer.size_max = number("newer").unwrap_or(usize::MAX);
+    if let Some(policy) = words.get("migration") {
+        settings.consumer.migration = Migration::named(policy).expect("a policy");
+    }
+    settings.core_bytes_max = number("core").unwrap_or(settings.core_bytes_max);
+    settings.groups_max = number("groups").unwrap_or(settings.groups_max);
+    settings.pending_members_max = number("pending").unwrap_or(settings.pending_members_max);
+    settings
+}
+
+fn outcome(words: &Words<'_>) -> Outcome {
+    match words.contains_key("commit") {
+        true => Outcome::Committed,
+        false => Outcome::Aborted,
+    }
+}
+
+fn of_groups(words: &Words<'_>) -> GroupSettings {
+    let number = |key: &str| words.get(key).and_then(|n| n.parse().ok());
+    GroupSettings {
+        session_ms: number("session"),
+        heartbeat_ms: number("heartbeat"),
     }
 }
 

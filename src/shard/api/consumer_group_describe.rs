@@ -16,8 +16,9 @@ pub(crate) async fn answer(
     call: Call,
     request: ConsumerGroupDescribeRequest,
 ) -> ConsumerGroupDescribeResponse {
-    let asked = shard.ask_each(request.group_ids, &call, Ask::ConsumerDescribe);
-    let mut groups: Vec<DescribedGroup> = asked.await;
+    let code = |group: &DescribedGroup| group.error_code;
+    let asked = shard.ask_each(request.group_ids, &call, Ask::ConsumerDescribe, code);
+    let mut groups = asked.await;
     for group in groups.iter_mut().filter(|group| group.error_code == 0) {
         if request.include_authorized_operations {
             group.authorized_operations = operations::GROUP_ALL;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use thalweg_group::Ask;
+use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 
 use crate::service::Call;
@@ -14,7 +15,8 @@ pub(crate) async fn answer(
     call: Call,
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    let results = shard.ask_each(request.groups_names, &call, Ask::Delete);
+    let code = |row: &DeletableGroupResult| row.error_code;
+    let results = shard.ask_each(request.groups_names, &call, Ask::Delete, code);
     DeleteGroupsResponse {
         results: results.await,
         ..Default::default()

@@ -16,8 +16,9 @@ pub(crate) async fn answer(
     call: Call,
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    let mut groups: Vec<DescribedGroup> =
-        shard.ask_each(request.groups, &call, Ask::Describe).await;
+    let code = |group: &DescribedGroup| group.error_code;
+    let asked = shard.ask_each(request.groups, &call, Ask::Describe, code);
+    let mut groups = asked.await;
     for group in groups.iter_mut().filter(|group| group.error_code == 0) {
         if request.include_authorized_operations {
             group.authorized_operations = operations::GROUP_ALL;
