@@ -5,6 +5,7 @@ mod dice;
 mod draws;
 mod expiring;
 mod random;
+mod random_classic;
 mod random_newer;
 mod records;
 mod scenarios;

@@ -1,5 +1,6 @@
 //! Random members of the newer protocol, slow, lossy and dying, while topics change, writes fail and
-//! the broker restarts: no partition is ever with two members, and in the end each is with one.
+//! the broker restarts: no partition is ever with two members, and in the end each is with one. So it is
+//! when clients of the classic protocol are among them, and the group changes its protocol to and fro.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +10,9 @@ use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHea
 use thalweg_types::TopicId;
 
 use super::dice::{Dice, for_each_seed};
+use super::random_classic::{Classic, Rebalancing};
 use super::world::World;
-use crate::{Answer, Ask, Caller, Settings, Token, TopicCatalog};
+use crate::{Answer, Ask, Caller, Migration, Settings, Token, TopicCatalog};
 
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
@@ -18,32 +20,48 @@ const CLIENTS: usize = 6;
 /// Clients from this one on are static members.
 const FIRST_STATIC: usize = 4;
 
-type Place = (TopicId, i32);
+pub(super) type Place = (TopicId, i32);
 
 #[derive(Clone, Default)]
-struct Client {
-    id: String,
-    epoch: i32,
+pub(super) struct Client {
+    pub(super) id: String,
+    pub(super) epoch: i32,
     /// What it works on.
-    owned: BTreeSet<Place>,
+    pub(super) owned: BTreeSet<Place>,
+    /// What it works on without knowing that it was out of the group for a while: whoever is let in again
+    /// under its old id finds out with its next share. Nobody counts on it.
+    pub(super) lost: BTreeSet<Place>,
     /// What it was last told to work on.
     told: BTreeSet<Place>,
-    is_waiting: bool,
+    pub(super) is_waiting: bool,
     /// An answer was lost, so it says all and wants to hear all.
     is_unsure: bool,
     /// Its last request.
     last: u64,
-    topics: Vec<String>,
+    pub(super) topics: Vec<String>,
     pattern: String,
     lives: usize,
+    /// Of a client that speaks the classic protocol.
+    pub(super) classic: Option<Classic>,
 }
 
-struct Run {
+/// Which clients there are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Clients {
+    OfTheNewerProtocol,
+    /// Some speak the classic protocol, and whoever is born anew may have changed to the other.
+    Mixed(Rebalancing),
+}
+
+pub(super) struct Run {
     dice: Dice,
-    world: World,
-    clients: Vec<Client>,
-    /// Who asked, and under which id.
-    asked: Vec<(usize, String)>,
+    pub(super) world: World,
+    of: Clients,
+    pub(super) clients: Vec<Client>,
+    /// Who asked, and in which life.
+    asked: Vec<(usize, usize)>,
+    /// Epoch of the group so far.
+    epoch: i32,
     /// Nothing goes wrong any more, and nobody changes its mind.
     is_calm: bool,
 }
@@ -53,10 +71,38 @@ fn rp_113_random_members_never_share_a_partition() {
     for_each_seed(SEEDS, sequence);
 }
 
+#[test]
+fn rp_113_random_members_of_both_protocols_never_share_a_partition() {
+    for_each_seed(SEEDS, |seed| {
+        let rebalancing = match seed % 2 {
+            0 => Rebalancing::Eager,
+            _ => Rebalancing::Cooperative,
+        };
+        run(seed, Clients::Mixed(rebalancing));
+    });
+}
+
 fn sequence(seed: u64) {
+    run(seed, Clients::OfTheNewerProtocol);
+}
+
+fn run(seed: u64, of: Clients) {
+    let mut settings = Settings::default();
+    if of != Clients::OfTheNewerProtocol {
+        let policies = [
+            Migration::Bidirectional,
+            Migration::Bidirectional,
+            Migration::Upgrade,
+            Migration::Downgrade,
+            Migration::Disabled,
+        ];
+        settings.consumer.migration = policies[seed as usize / 2 % policies.len()];
+    }
     let mut run = Run {
         dice: Dice::of(seed),
-        world: World::new(Settings::default()),
+        world: World::new(settings),
+        of,
+        epoch: 0,
         clients: (0..CLIENTS).map(|_| Client::default()).collect(),
         asked: Vec::new(),
         is_calm: false,
@@ -77,9 +123,19 @@ fn sequence(seed: u64) {
 impl Run {
     fn be_born(&mut self, nth: usize) {
         let lives = self.clients[nth].lives + 1;
+        let classic = match self.of {
+            Clients::Mixed(rebalancing) if self.dice.below(2) == 0 => {
+                Some(Classic::new(rebalancing))
+            }
+            Clients::Mixed(_) | Clients::OfTheNewerProtocol => None,
+        };
         self.clients[nth] = Client {
-            id: format!("c{nth}.{lives}"),
+            id: match classic {
+                Some(_) => String::new(),
+                None => format!("c{nth}.{lives}"),
+            },
             lives,
+            classic,
             ..Client::default()
         };
     }
@@ -94,12 +150,15 @@ impl Run {
             85..=86 => self.world.fail_writes(ErrorCode::KafkaStorageError),
             87 => {
                 self.world.restart();
+                // A generation that was not shared out yet is not in the log.
+                self.epoch = self.epoch.min(self.epoch_of_group());
                 for client in &mut self.clients {
                     client.is_unsure |= client.is_waiting;
                     client.is_waiting = false;
                 }
             }
-            88 => self.change_topics(),
+            // Leaders of classic groups look at topics by themselves, which no client here does.
+            88 if self.of == Clients::OfTheNewerProtocol => self.change_topics(),
             _ => {
                 let ms = [1, 500, 3_000, 20_000][self.dice.below(4) as usize];
                 self.world.pass_to(self.world.now + ms);
@@ -119,17 +178,30 @@ impl Run {
         }
     }
 
-    fn send(&mut self, nth: usize, request: ConsumerGroupHeartbeatRequest) {
+    pub(super) fn ask(&mut self, nth: usize, ask: Ask) {
         let caller = Caller {
             client_id: format!("c{nth}"),
             client_host: String::new(),
-            version: 1,
+            version: match &ask {
+                Ask::ConsumerHeartbeat(_) => 1,
+                _classic => 5,
+            },
         };
         let token = Token(self.asked.len() as u64);
-        self.asked.push((nth, request.member_id.clone()));
+        self.asked.push((nth, self.clients[nth].lives));
         self.clients[nth].last = token.0;
-        self.world
-            .ask(&caller, Ask::ConsumerHeartbeat(request), token);
+        self.world.ask(&caller, ask, token);
+    }
+
+    fn choose_topics(&mut self, nth: usize) {
+        let names: &[&str] = match self.dice.below(4) {
+            0 => &["a"],
+            1 => &["a", "bb"],
+            2 => &["bb", "ccc"],
+            _ => &["a", "bb", "ccc"],
+        };
+        let names = names.iter().map(|name| (*name).to_owned());
+        self.clients[nth].topics = names.collect();
     }
 
     fn request(&self, nth: usize) -> ConsumerGroupHeartbeatRequest {
@@ -150,19 +222,19 @@ impl Run {
             }
             self.clients[nth].is_unsure = true;
         }
+        if let Some(phase) = self.clients[nth].classic.as_ref().map(|c| c.phase) {
+            if self.clients[nth].topics.is_empty() {
+                self.choose_topics(nth);
+            }
+            self.go_on_classic(nth, phase);
+            return;
+        }
         let mut request = self.request(nth);
         let is_full = self.clients[nth].epoch == 0 || self.clients[nth].is_unsure;
         let changes_mind =
             self.clients[nth].topics.is_empty() || !self.is_calm && self.dice.below(12) == 0;
         if changes_mind {
-            let names: &[&str] = match self.dice.below(4) {
-                0 => &["a"],
-                1 => &["a", "bb"],
-                2 => &["bb", "ccc"],
-                _ => &["a", "bb", "ccc"],
-            };
-            let names = names.iter().map(|name| (*name).to_owned());
-            self.clients[nth].topics = names.collect();
+            self.choose_topics(nth);
             let patterns = ["", "b+", "c+|a"];
             patterns[self.dice.below(3) as usize].clone_into(&mut self.clients[nth].pattern);
         }
@@ -179,33 +251,41 @@ impl Run {
         }
         client.is_unsure = false;
         self.clients[nth].is_waiting = true;
-        self.send(nth, request);
+        self.ask(nth, Ask::ConsumerHeartbeat(request));
     }
 
     fn leave(&mut self, nth: usize) {
+        if self.clients[nth].classic.is_some() {
+            self.leave_classic(nth);
+            self.be_born(nth);
+            return;
+        }
         let mut request = self.request(nth);
         request.member_epoch = match nth >= FIRST_STATIC && self.dice.below(2) == 0 {
             true => -2,
             false => -1,
         };
-        self.send(nth, request);
+        self.ask(nth, Ask::ConsumerHeartbeat(request));
         self.be_born(nth);
     }
 
     fn look(&mut self) {
         for (token, answer) in std::mem::take(&mut self.world.answers) {
-            let Answer::ConsumerHeartbeat(answer) = answer else {
-                panic!("not what was asked: {answer:?}");
-            };
-            let (nth, id) = self.asked[token.0 as usize].clone();
+            let (nth, life) = self.asked[token.0 as usize];
             let is_lost = !self.is_calm && self.dice.below(20) == 0;
             // What comes by a connection that it has given up is not heard.
-            let is_current = self.clients[nth].id == id && self.clients[nth].last == token.0;
-            if is_current && !is_lost {
-                self.hear(nth, &answer);
-            } else if is_current {
-                self.clients[nth].is_waiting = false;
-                self.clients[nth].is_unsure = true;
+            let is_current = self.clients[nth].lives == life && self.clients[nth].last == token.0;
+            match answer {
+                _ if !is_current => {}
+                _ if is_lost => {
+                    self.clients[nth].is_waiting = false;
+                    self.clients[nth].is_unsure = true;
+                }
+                Answer::ConsumerHeartbeat(answer) => self.hear(nth, &answer),
+                Answer::Join(answer) => self.hear_join(nth, &answer),
+                Answer::Sync(answer) => self.hear_sync(nth, &answer),
+                Answer::Heartbeat(answer) => self.hear_beat(nth, &answer),
+                another => panic!("not what was asked: {another:?}"),
             }
         }
         self.check();
@@ -220,6 +300,11 @@ impl Run {
                 client.is_unsure = true;
                 return;
             }
+            // It may not change the protocol of a group that has members.
+            ErrorCode::GroupIdNotFound if self.of != Clients::OfTheNewerProtocol => {
+                self.be_born(nth);
+                return;
+            }
             ErrorCode::FencedMemberEpoch
             | ErrorCode::UnknownMemberId
             | ErrorCode::GroupIdNotFound
@@ -232,6 +317,8 @@ impl Run {
             }
             other => panic!("{other:?}: {:?}", answer.error_message),
         }
+        let is_back = answer.member_epoch < client.epoch;
+        assert!(!is_back, "{}: epochs grow", client.id);
         client.epoch = answer.member_epoch;
         if let Some(assignment) = &answer.assignment {
             let topics = assignment.topic_partitions.iter();
@@ -242,13 +329,33 @@ impl Run {
         }
     }
 
-    /// Who is a member works on what nobody else does.
-    fn check(&self) {
-        let mut owners: BTreeMap<Place, &str> = BTreeMap::new();
+    fn epoch_of_group(&self) -> i32 {
         let group = self.world.machine.groups.get("g");
-        for client in &self.clients {
-            let is_member = group.is_some_and(|g| g.consumer_member(&client.id).is_some());
+        group.map_or(0, |group| match &group.consumer {
+            Some(consumer) => consumer.epoch,
+            None => group.generation,
+        })
+    }
+
+    /// Who is a member works on what nobody else does, and epochs of a group with members grow.
+    fn check(&mut self) {
+        let group = self.world.machine.groups.get("g");
+        let epoch = self.epoch_of_group();
+        let has_members = group.is_some_and(|group| group.member_count() > 0);
+        if has_members {
+            assert!(epoch >= self.epoch, "{epoch} comes after {}", self.epoch);
+        }
+        self.epoch = if has_members { epoch } else { 0 };
+        let mut owners: BTreeMap<Place, &str> = BTreeMap::new();
+        for client in &mut self.clients {
+            let is_member = group.is_some_and(|group| {
+                group.consumer_member(&client.id).is_some()
+                    || group.members.contains_key(client.id.as_str())
+            });
             if client.epoch == 0 || !is_member {
+                if client.classic.is_some() {
+                    client.lost.append(&mut client.owned);
+                }
                 continue;
             }
             for place in &client.owned {
@@ -276,9 +383,9 @@ impl Run {
                 self.world.commit_write();
             }
         }
-        let group = self.world.machine.consumer_describe("g");
-        assert_eq!(group.group_state, "Stable");
-        assert_eq!(group.members.len(), CLIENTS);
+        let group = &self.world.machine.groups["g"];
+        assert_eq!(group.shown().name(), "Stable");
+        assert_eq!(group.member_count(), CLIENTS);
         let mut wanted = BTreeSet::new();
         let group = &self.world.machine.groups["g"];
         for name in self
@@ -296,9 +403,13 @@ impl Run {
             .iter()
             .flat_map(|client| client.owned.iter().copied());
         assert_eq!(owned.collect::<BTreeSet<_>>(), wanted, "each with one");
-        let before = self.world.machine.consumer_describe("g");
+        let described = |world: &World| {
+            let machine = &world.machine;
+            (machine.consumer_describe("g"), machine.describe("g", 6))
+        };
+        let before = described(&self.world);
         self.world.restart();
-        assert_eq!(self.world.machine.consumer_describe("g"), before);
+        assert_eq!(described(&self.world), before);
     }
 }
 

@@ -43,7 +43,7 @@ fn world_of(groups: usize, offsets: usize) -> World {
 }
 
 #[test]
-fn loading_and_expiry_go_in_slices() {
+fn rp_115_loading_and_expiry_go_in_slices() {
     let mut world = world_of_many();
     let steps = world.restart();
     assert_eq!(steps, [Progress::More, Progress::Done]);
@@ -85,7 +85,7 @@ fn a_topic_that_goes_is_looked_for_in_slices() {
 }
 
 #[test]
-fn one_group_of_many_offsets_ends_in_slices() {
+fn rp_115_one_group_of_many_offsets_ends_in_slices() {
     const MANY: usize = 2 * COORDINATOR_SWEEP_OFFSETS + 1;
     let ended = |world: &World| world.written.iter().map(Vec::len).sum::<usize>();
     // Their topic went while the broker was down.
