@@ -4,13 +4,14 @@
 //! after the other in the order in which they are asked for, so that a run is the same each time. Each
 //! system call that changes or reads a file asks its [`Disk`] first, which may refuse it or let only
 //! part of it happen, and tells it afterwards; in between, the call is made for real. How long an
-//! operation takes is counted in turns of the scheduler.
+//! operation takes, or a sleep, is counted in turns of the scheduler.
 //!
 //! On any other thread nothing stands in between: the cost is one look at a thread-local.
 
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::context;
 use crate::engine::Engine;
@@ -94,6 +95,17 @@ pub(crate) async fn delay() {
     for _ in 0..turns {
         task::yield_now().await;
     }
+}
+
+/// Lets `duration` pass where time is counted in turns, one per millisecond. False: on any other thread.
+pub(crate) async fn sleep(duration: Duration) -> bool {
+    if !is_simulated() {
+        return false;
+    }
+    for _ in 0..duration.as_millis() {
+        task::yield_now().await;
+    }
+    true
 }
 
 /// Makes a system call that moves no bytes.

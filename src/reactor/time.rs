@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use std::time::{Duration, Instant};
 
+use crate::disk;
+
 /// The monotonic clock.
 pub fn now() -> Instant {
     Instant::now()
@@ -20,9 +22,12 @@ pub fn unix_ms() -> i64 {
     }
 }
 
-/// Ends after `duration`.
+/// Ends after `duration`; with a simulated disk, after as many turns of the scheduler as that has
+/// milliseconds.
 pub async fn sleep(duration: Duration) {
-    tokio::time::sleep(duration).await;
+    if !disk::sleep(duration).await {
+        tokio::time::sleep(duration).await;
+    }
 }
 
 /// Ends at `deadline`, at once if it has passed.

@@ -277,10 +277,15 @@ impl AppendError {
 
 /// Errors of `write` or `open` that pass by themselves: no space, no quota, no file handles.
 pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
-    const ENFILE: i32 = 23;
-    const EMFILE: i32 = 24;
     let kind = error.kind();
     kind == io::ErrorKind::StorageFull
         || kind == io::ErrorKind::QuotaExceeded
-        || matches!(os_error(error), Some(ENFILE | EMFILE))
+        || is_lack_of_handles(error)
+}
+
+/// No file handle was left, of the process or of the system.
+pub(crate) fn is_lack_of_handles(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(os_error(error), Some(ENFILE | EMFILE))
 }

@@ -17,9 +17,9 @@ use thalweg_types::limits::NEW_LOGS_TOGETHER_MIN;
 use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
+use crate::handles;
 use crate::log::{AppendBatch, Log, LogEvent, Names, Stage};
 use crate::next_segment::{self, NextSegment};
-use crate::partition_files;
 use crate::segment::Segment;
 use crate::turn::TurnGuard;
 
@@ -239,15 +239,15 @@ impl Log {
             Names::Synced => return Ok(()),
             Names::FilesUnsynced => {}
             Names::DirectoryUnsynced => {
-                if let Err((path, error)) = partition_files::sync(dir).await {
+                if let Err((path, error)) = handles::sync_partition_files(dir).await {
                     self.or_offline("sync", &path, Err(error))?;
                 }
             }
         }
-        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
         if names == Names::DirectoryUnsynced {
             let parent = &self.inner.parent;
-            self.or_offline("sync", parent, fs::sync_dir(parent).await)?;
+            self.or_offline("sync", parent, handles::sync_dir(parent).await)?;
         }
         Ok(())
     }
@@ -342,7 +342,7 @@ impl Log {
         let renamed = fs::rename(&inner.dir, &aside).await;
         inner.judged(renamed.map_err(LogError::io("rename", &inner.dir)))?;
         failpoint::pass("delete: renamed");
-        let synced = fs::sync_dir(&inner.parent).await;
+        let synced = handles::sync_dir(&inner.parent).await;
         inner.judged(synced.map_err(LogError::io("sync", &inner.parent)))?;
         failpoint::pass("delete: synced");
         task::spawn(async move {

@@ -41,6 +41,7 @@ mod damage;
 mod dir;
 mod error;
 mod flush;
+mod handles;
 mod health;
 mod index;
 mod indexes;

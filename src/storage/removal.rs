@@ -16,6 +16,7 @@ use thalweg_reactor::{failpoint, fs, task, time};
 use thalweg_types::{Offset, TimestampMs};
 
 use crate::error::{LogError, ReadError, is_lack_of_room};
+use crate::handles;
 use crate::listing::list;
 use crate::log::Log;
 use crate::name::{
@@ -193,7 +194,7 @@ impl Log {
             self.set_aside(segment.base, &mut aside).await?;
             if kept == StartKept::ByFirstSegment {
                 let dir = &self.inner.dir;
-                self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+                self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
             }
             removed.segments += 1;
             removed.bytes += segment.size.get();

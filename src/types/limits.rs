@@ -100,6 +100,12 @@ pub const MARK_BYTES_MIN: u64 = 8 * 1024 * 1024;
 /// mark writes the indexes of the whole segment.
 pub const MARK_SEGMENT_SHARE: u64 = 8;
 
+/// How long what lacks a file handle for a moment waits before it tries again, in milliseconds.
+pub const HANDLE_WAIT_MS: u64 = 100;
+
+/// How often it tries: for a minute.
+pub const HANDLE_TRIES_MAX: u32 = 600;
+
 /// Age of a mark at which a log that has gone on is marked again, in milliseconds.
 pub const MARK_AGE_MS_MAX: u64 = 30_000;
 
