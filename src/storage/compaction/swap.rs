@@ -26,6 +26,8 @@ use super::{
 };
 use crate::aborted::Aborted;
 use crate::error::{LogError, is_lack_of_room};
+use crate::flush::Reach;
+use crate::handles;
 use crate::listing::list;
 use crate::log::Log;
 use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
@@ -80,8 +82,10 @@ impl Log {
         ended.await.unwrap_or(Err(CleanError::Stopped))
     }
 
-    async fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
-        self.check_open()?;
+    /// The order in terms of files. All that is in them is durable then: else a crash could take the record
+    /// for which an older one, which was durable, was removed.
+    pub(super) async fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
+        self.flush_reaching(Reach::ClosedSegments).await?;
         let Dirt {
             first_dirty, end, ..
         } = order.dirt;
@@ -91,11 +95,12 @@ impl Log {
             let below = closed.iter().take_while(|segment| segment.base < end);
             below.cloned().collect()
         };
-        // From memory: what the last flush has not come to is not in the files.
-        let mut aborted = Vec::new();
-        for segment in &segments {
-            aborted.extend_from_slice(&self.aborted_of(segment).await?);
-        }
+        // From memory: what the last flush has not come to is not in the files. The marker of a transaction
+        // may lie behind the end, and still says that its records take nobody's place.
+        let aborted = match segments.first() {
+            Some(first) => self.aborted_in(first.base, end).await?,
+            None => Vec::new(),
+        };
         let state = self.inner.state.borrow();
         let files = segments.iter().map(|segment| SegmentFile {
             base: segment.base,
@@ -170,7 +175,7 @@ impl Log {
             let renamed = unless_missing(fs::rename(&from, &to).await);
             self.renamed(&from, renamed)?;
         }
-        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
         failpoint::pass("compaction: indexes renamed");
         for base in bases.iter().rev() {
             let log = log_path(dir, *base);
@@ -178,7 +183,7 @@ impl Log {
             self.renamed(&from, fs::rename(&from, &to).await)?;
             failpoint::pass("compaction: segment renamed");
         }
-        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
         failpoint::pass("compaction: swap durable");
         Ok(())
     }
@@ -195,7 +200,7 @@ impl Log {
                 self.or_offline("remove", &swap, gone)?;
             }
         }
-        self.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+        self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
         Ok(())
     }
 
@@ -298,7 +303,7 @@ pub(super) async fn settle_names(dir: &Path, base: Offset) -> Result<(), (PathBu
         renamed.map_err(|error| (swap, error))?;
     }
     let sync = || async {
-        fs::sync_dir(dir)
+        handles::sync_dir(dir)
             .await
             .map_err(|error| (dir.to_owned(), error))
     };

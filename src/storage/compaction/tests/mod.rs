@@ -147,14 +147,22 @@ pub(super) async fn try_compact(
     now: i64,
     live: HashMap<ProducerId, LastOfProducer>,
 ) -> Result<CleanReport, CleanError> {
-    let order = CompactionOrder {
+    let order = order(test, now, live).await;
+    test.log.compact(cleaner, order).await
+}
+
+pub(super) async fn order(
+    test: &TestLog,
+    now: i64,
+    live: HashMap<ProducerId, LastOfProducer>,
+) -> CompactionOrder {
+    CompactionOrder {
         dirt: dirt(test, now).await,
         now: TimestampMs(now),
         delete_retention_ms: RETENTION_MS,
         file_delete_delay: Duration::ZERO,
         live,
-    };
-    test.log.compact(cleaner, order).await
+    }
 }
 
 pub(super) async fn compact(test: &TestLog, cleaner: &Cleaner, now: i64) -> CleanReport {

@@ -8,8 +8,8 @@ use thalweg_replica::LastOfProducer;
 use thalweg_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use super::{
-    RETENTION_MS, append, cleaner, compact, content, dirt, names, of_records, producer, put, roomy,
-    small, survivors, try_compact,
+    RETENTION_MS, append, cleaner, compact, content, dirt, names, of_records, order, producer, put,
+    roomy, small, survivors, try_compact,
 };
 use crate::whole_log_tests::{TestLog, bytes_of, edit, log_file, on_both_engines, on_plain_engine};
 use crate::{CleanError, CompactionLimits, Opening, Recovery};
@@ -306,6 +306,23 @@ fn rp_96_a_round_whose_segments_are_deleted_meanwhile_changes_nothing() {
             assert!(error.is_ordinary(), "{error}");
         }
         assert_eq!(survivors(&test).await, [(2, "a".to_owned())]);
+    });
+}
+
+#[test]
+fn rp_101_what_takes_the_place_of_a_durable_record_is_durable_before_that_goes() {
+    on_both_engines(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        write(&test, &["a"]).await;
+        test.log.flush().await.expect("flushed");
+        write(&test, &["a"]).await;
+        // Its own flush goes on in the background.
+        close_segment(&test).await;
+        let order = order(&test, 1, HashMap::new()).await;
+        let end = order.dirt.end;
+        assert_eq!(end, Offset(2));
+        let _files = test.log.by_files(order).await.expect("an order");
+        assert!(test.log.durable_end() >= end);
     });
 }
 

@@ -116,3 +116,19 @@ fn rp_103_a_transaction_over_several_segments_is_known_in_each() {
         assert_eq!(left, [0, 4]);
     });
 }
+
+#[test]
+fn rp_103_a_transaction_whose_abort_lies_behind_the_round_takes_nobodys_place() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        append(&test, &[("a", true)], BatchOptions::default()).await;
+        append(&test, &[("a", true)], transactional(1, 0)).await;
+        test.log.roll_active().await;
+        // In the active segment, which no round touches.
+        end(&test, 1, ControlRecordType::Abort).await;
+        let noted = test.log.note_aborted(&[aborted(1, 1, 2)]).await;
+        noted.expect("noted");
+        clean_all(&test, 1).await;
+        assert_eq!(survivors(&test).await, [(0, "a".to_owned())]);
+    });
+}
