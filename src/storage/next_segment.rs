@@ -23,6 +23,7 @@ use thalweg_types::limits::NEXT_SEGMENT_SHARE;
 
 use crate::cache::NextPlace;
 use crate::error::{LogError, is_lack_of_room};
+use crate::handles;
 use crate::listing::{Listing, list};
 use crate::log::{Inner, Log, Stage, State};
 use crate::name::{NEXT_SEGMENT, log_path};
@@ -114,7 +115,7 @@ async fn make(log: &Log) -> Result<File, LogError> {
         .judged(made.map_err(LogError::io("create", &path)))?;
     failpoint::pass("next segment: made");
     let dir = &log.inner.dir;
-    log.or_offline("sync", dir, fs::sync_dir(dir).await)?;
+    log.or_offline("sync", dir, handles::sync_dir(dir).await)?;
     Ok(file)
 }
 
