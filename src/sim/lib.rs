@@ -18,21 +18,37 @@
 //! - when the process alone is killed, everything, and still not fsynced;
 //! - after a failed fsync, nothing that a later one could save (R1), and the power goes next.
 //!
+//! Logs are compacted while appends go on, topics deleted and made again, transactions begun and ended,
+//! file handles run out. Between lives a copy of what is there is damaged (`damage.rs`): bits are flipped,
+//! files zeroed, cut, or put in another's place.
+//!
 //! # What is checked
 //! After every start: what was reported as durable is there, byte for byte and in order; what else is
 //! there was appended; after a kill without a power loss everything written is there; batches follow each
 //! other without a gap and match their checksums; leader epochs are those of the batches; a snapshot of
-//! producers and what is behind it give what all batches give (ST-32); the log start is between the
-//! durable one and the last one. While it runs: reads are what was appended, a lack of room takes no log
-//! offline and ends when there is room, and events come in order.
+//! producers and what is behind it give what all batches give (ST-32), the last stable offset too; the log
+//! start is between the durable one and the last one; compaction has taken nothing but what it may
+//! (`content.rs`), wherever it was cut off; no deleted topic is back, and no file of anything that was
+//! interrupted is left. While it runs: reads are what was appended, lookups by time what a look at every
+//! record gives, readers of committed data get what was committed; after a round of compaction every key is
+//! there once; a lack of room or of handles takes no log offline and ends when there is some; events come
+//! in order. Of a damaged copy: a start refuses it with the name of the file and changes nothing, or the
+//! log is what it was, but for damaged batches that no start looks at; it is shorter only where a torn end
+//! could be, and says so. A task that panics fails the run.
 //!
-//! Start reading at [`run`], then `life.rs`, `disk/mod.rs`, `model.rs`.
+//! Start reading at [`run`], then `life.rs`, `steps.rs`, `disk/mod.rs`, `model.rs`.
 
+mod content;
+mod damage;
 pub mod dice;
 pub mod disk;
 mod life;
 pub mod model;
 mod panics;
+mod partition;
+mod reads;
 mod run;
+mod steps;
+mod writes;
 
 pub use run::{Failed, Tally, run};

@@ -1,45 +1,30 @@
 //! One life of a process: it opens the log directory, works, and ends in one way or another.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence};
-use thalweg_reactor::{fs, task};
-use thalweg_replica::{EpochCache, Producers};
+use thalweg_reactor::task;
+use thalweg_replica::EpochCache;
 use thalweg_storage::{
-    AppendBatch, Checkpoint, CleanMark, FormatPolicy, Log, LogDir, LogOptions, LogSink, OpenPolicy,
-    Opening, PartitionName, PartitionOffsets, RecoveryReport, RetentionLimits, StartKept,
+    Budget, Checkpoint, CleanMark, Cleaner, FormatPolicy, Log, LogDir, LogError, OpenPolicy,
+    Opening, PartitionDir, PartitionName, PartitionOffsets, RecoveryReport,
 };
-use thalweg_types::{
-    BrokerId, ClusterId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs, Uuid,
-};
+use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Uuid};
 
 use crate::dice::Dice;
 use crate::disk::{Faults, SimDisk};
-use crate::model::{Appended, Found, Model};
+use crate::model::{Found, Model};
+use crate::panics;
+use crate::partition::Partition;
+use crate::reads::{check_names, read_all};
+use crate::writes::{WayToLog, append, options, sink};
 
 /// Turns in which whatever was asked for must be over.
 const PATIENCE_TURNS: u32 = 200_000;
 /// Files that are replaced stay for the life of the process, for whose end timers do not wait.
-const FILE_DELETE_DELAY: Duration = Duration::from_secs(3_600);
-/// Bytes of one read of a log that is checked.
-const READ_BYTES: u32 = 1_500;
-/// Producers that write.
-const PRODUCERS: u64 = 5;
-
-/// A partition over all lives.
-pub(crate) struct Partition {
-    pub(crate) name: PartitionName,
-    pub(crate) topic_id: Uuid,
-    pub(crate) flush_messages: u64,
-    pub(crate) model: Rc<RefCell<Model>>,
-    /// Its directory was made durable once.
-    pub(crate) is_made: bool,
-    pub(crate) epoch: i32,
-}
+pub(crate) const FILE_DELETE_DELAY: Duration = Duration::from_secs(3_600);
 
 /// How the life before ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,67 +54,98 @@ pub(crate) enum End {
     Broken(String),
 }
 
-type Step<T> = Result<T, End>;
+pub(crate) type Step<T> = Result<T, End>;
 
 pub(crate) struct Life<'a> {
     pub(crate) disk: &'a Rc<SimDisk>,
     pub(crate) root: PathBuf,
     pub(crate) dice: Dice,
     pub(crate) before: Ended,
+    pub(crate) cleaner: Option<Cleaner>,
+    pub(crate) done: Done,
 }
 
-struct Open<'a> {
-    partition: &'a mut Partition,
-    log: Log,
-    _way: WayToLog,
+/// How often what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) compactions: u64,
+    pub(crate) deletions: u64,
 }
 
-/// How a sink reaches its own log. The circle is broken when this goes.
-struct WayToLog(Rc<RefCell<Option<Log>>>);
+pub(crate) struct Open<'a> {
+    pub(crate) partition: &'a mut Partition,
+    pub(crate) log: Log,
+    pub(crate) way: WayToLog,
+}
 
-impl Drop for WayToLog {
-    fn drop(&mut self) {
-        let log = self.0.borrow_mut().take();
-        drop(log);
+/// The files in the root of the log directory, as this life will leave them.
+pub(crate) struct Checkpoints {
+    pub(crate) dir: LogDir,
+    pub(crate) recovery_points: PartitionOffsets,
+    pub(crate) log_starts: PartitionOffsets,
+    pub(crate) cleaned: PartitionOffsets,
+    pub(crate) marks: PartitionOffsets,
+}
+
+impl Checkpoints {
+    fn of(dir: LogDir) -> Checkpoints {
+        Checkpoints {
+            recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
+            log_starts: dir.loaded(Checkpoint::LogStart).clone(),
+            cleaned: dir.loaded(Checkpoint::Cleaner).clone(),
+            marks: PartitionOffsets::new(),
+            dir,
+        }
     }
-}
 
-struct Checkpoints {
-    dir: LogDir,
-    recovery_points: PartitionOffsets,
-    log_starts: PartitionOffsets,
-    marks: PartitionOffsets,
+    /// Writes all that are durable.
+    pub(crate) async fn write(&self) -> Result<(), LogError> {
+        for (checkpoint, offsets) in [
+            (Checkpoint::RecoveryPoint, &self.recovery_points),
+            (Checkpoint::LogStart, &self.log_starts),
+            (Checkpoint::Cleaner, &self.cleaned),
+        ] {
+            self.dir.write_checkpoint(checkpoint, offsets).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes away what they say of a topic that is deleted: another of its name must not inherit it.
+    pub(crate) async fn forget(&mut self, name: &PartitionName) -> Result<(), LogError> {
+        let maps = [
+            &mut self.recovery_points,
+            &mut self.log_starts,
+            &mut self.cleaned,
+        ];
+        let known = maps.map(|map| map.remove(name).is_some());
+        if known.contains(&true) {
+            self.write().await?;
+        }
+        if self.marks.remove(name).is_some() {
+            self.dir.write_marks(&self.marks).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Life<'_> {
     /// Lives it.
     pub(crate) async fn live(&mut self, partitions: &mut [Partition]) -> Step<Outcome> {
-        let policy = OpenPolicy {
-            node_id: BrokerId(1),
-            cluster_id: None,
-            format: FormatPolicy::WhenEmpty {
-                cluster_id: ClusterId("simulated".to_owned()),
-                directory_id: Uuid([9; 16]),
-            },
-        };
-        let opened = LogDir::open(&self.root, policy).await;
+        self.cleaner = Some(self.begin_cleaner());
+        let opened = LogDir::open(&self.root, policy()).await;
         let dir = self.ok(opened)?;
         if self.before == Ended::Cleanly && !dir.was_clean() {
             return Err(End::Broken("the clean marker is gone".to_owned()));
         }
         self.ok(dir.begin().await)?;
         let found = self.ok(dir.partitions().await)?;
-        let found: BTreeSet<_> = found.into_iter().map(|found| found.name).collect();
-        let mut checkpoints = Checkpoints {
-            recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
-            log_starts: dir.loaded(Checkpoint::LogStart).clone(),
-            marks: PartitionOffsets::new(),
-            dir,
-        };
+        check_names(&self.root).map_err(End::Broken)?;
+        let mut checkpoints = Checkpoints::of(dir);
         let mut open = Vec::new();
         for partition in partitions {
-            let there = found.contains(&partition.name);
-            open.push(self.open(partition, there, &checkpoints).await?);
+            let there = found.iter().find(|found| found.name == partition.name);
+            let there = self.is_there(partition, there, &checkpoints).await?;
+            open.push(self.open(partition, there, &mut checkpoints).await?);
         }
         let ended = self.work(&mut open, &mut checkpoints).await;
         let broken: Vec<String> = open
@@ -155,68 +171,61 @@ impl Life<'_> {
         if self.dice.once_in(3) {
             return Ok(Outcome::Died);
         }
-        self.set_full(false);
+        self.set_short(false, false);
         for one in open.iter_mut() {
-            self.settle(&one.log).await?;
+            self.settle(one).await?;
             append(one, &mut self.dice);
-            self.settle(&one.log).await?;
+            self.settle(one).await?;
             self.check_appended(one)?;
+            self.check_committed(one).await?;
         }
         self.stop(open, checkpoints).await
     }
 
-    async fn step(&mut self, open: &mut [Open<'_>], checkpoints: &mut Checkpoints) -> Step<()> {
-        let which = self.dice.below_len(open.len());
-        let one = &mut open[which];
-        match self.dice.below(100) {
-            0..50 => {
-                for _ in 0..=self.dice.below(4) {
-                    append(one, &mut self.dice);
-                }
-                if self.dice.once_in(2) {
-                    self.settle(&one.log).await?;
-                }
-            }
-            50..62 => {
-                let log = one.log.clone();
-                match self.dice.once_in(3) {
-                    // Others go on meanwhile.
-                    true => drop(task::spawn(async move { log.flush().await })),
-                    false => {
-                        let flushed = log.flush().await;
-                        self.ok(flushed)?;
-                        one.partition.is_made = true;
-                    }
-                }
-            }
-            62..72 => self.retain(one, checkpoints).await?,
-            72..80 => {
-                for open in open.iter() {
-                    let at = open.log.recovery_point();
-                    let name = open.partition.name.clone();
-                    checkpoints.recovery_points.insert(name, at);
-                }
-                let points = &checkpoints.recovery_points;
-                let checkpoint = Checkpoint::RecoveryPoint;
-                let written = checkpoints.dir.write_checkpoint(checkpoint, points).await;
-                self.may_lack_room(written)?;
-            }
-            80..86 => self.check_read(one).await?,
-            86..90 => self.mark(one, checkpoints).await?,
-            90..94 => self.set_full(true),
-            94.. => self.set_full(false),
+    fn begin_cleaner(&mut self) -> Cleaner {
+        let budget = Budget {
+            // Sometimes not enough for all keys: then a round ends early.
+            map_bytes: [150, 1 << 20][self.dice.below_len(2)],
+            map_load: 0.9,
+            io_bytes: 700,
+            bytes_per_second: f64::MAX,
+        };
+        // Sometimes so little that what is left of a segment becomes several.
+        let segment_bytes_max = [1_500, 1 << 30][self.dice.below_len(2)];
+        Cleaner::on_this_thread(budget, segment_bytes_max)
+    }
+
+    /// Whether the partition has a directory. One of a topic that was being deleted is set aside, as the
+    /// broker does with what it does not know (ST-15).
+    async fn is_there(
+        &mut self,
+        partition: &mut Partition,
+        found: Option<&PartitionDir>,
+        checkpoints: &Checkpoints,
+    ) -> Step<bool> {
+        let was_going = std::mem::take(&mut partition.is_going);
+        let Some(found) = found else {
+            return Ok(false);
+        };
+        if was_going {
+            let aside = checkpoints.dir.set_aside(found).await;
+            self.ok(aside)?;
+            return Ok(false);
         }
-        for _ in 0..self.dice.below(8) {
-            task::yield_now().await;
+        match found.topic_id {
+            Some(id) if id != partition.topic_id => Err(End::Broken(format!(
+                "{}: a deleted topic is back",
+                partition.name
+            ))),
+            Some(_) | None => Ok(true),
         }
-        Ok(())
     }
 
     async fn open<'p>(
         &mut self,
         partition: &'p mut Partition,
         there: bool,
-        checkpoints: &Checkpoints,
+        checkpoints: &mut Checkpoints,
     ) -> Step<Open<'p>> {
         let options = options(partition, &checkpoints.dir);
         let (sink, way) = sink(partition);
@@ -226,6 +235,8 @@ impl Life<'_> {
                 return Err(End::Broken(format!("{name}: its directory is gone")));
             }
             *partition.model.borrow_mut() = Model::default();
+            // What they say of another topic of this name must not be taken for what they say of this one.
+            self.ok(checkpoints.forget(&name).await)?;
             let made = Log::create(&self.root, name, partition.topic_id, options, sink).await;
             let log = self.ok(made)?;
             return self.lead(partition, log, way, EpochCache::default()).await;
@@ -236,6 +247,7 @@ impl Life<'_> {
         if log.topic_id().is_none() {
             self.ok(log.store_topic_id(partition.topic_id).await)?;
         }
+        check_names(log.dir()).map_err(End::Broken)?;
         let found = self.look_at(&log, &report).await?;
         let at_least = partition.model.borrow().written;
         let checked = partition.model.borrow_mut().reopened(&found, at_least);
@@ -243,25 +255,35 @@ impl Life<'_> {
         self.lead(partition, log, way, report.epochs).await
     }
 
-    /// Begins a leader epoch, as a broker does before it appends.
     async fn lead<'p>(
         &self,
         partition: &'p mut Partition,
         log: Log,
         way: WayToLog,
-        mut epochs: EpochCache,
+        epochs: EpochCache,
     ) -> Step<Open<'p>> {
-        *way.0.borrow_mut() = Some(log.clone());
+        way.lead_to(&log);
+        let stored = self.begin_epoch(partition, &log, epochs).await;
+        self.ok(stored)?;
+        Ok(Open {
+            partition,
+            log,
+            way,
+        })
+    }
+
+    /// Begins a leader epoch, as a broker does before it appends.
+    pub(crate) async fn begin_epoch(
+        &self,
+        partition: &mut Partition,
+        log: &Log,
+        mut epochs: EpochCache,
+    ) -> Result<(), LogError> {
         partition.epoch += 1;
         let begins = log.written_end();
         // Whether the store's entries change is of no matter: it is stored anyway.
         let _change = epochs.assign(LeaderEpoch(partition.epoch), begins);
-        self.ok(log.store_epochs(&epochs).await)?;
-        Ok(Open {
-            partition,
-            log,
-            _way: way,
-        })
+        log.store_epochs(&epochs).await
     }
 
     /// Reads all of an opened log. The disk is at peace meanwhile.
@@ -270,76 +292,6 @@ impl Life<'_> {
         let found = read_all(log, report).await;
         self.disk.set_faults(faults);
         self.ok(found)
-    }
-
-    async fn retain(&mut self, one: &mut Open<'_>, checkpoints: &mut Checkpoints) -> Step<()> {
-        let limits = RetentionLimits {
-            age_ms: None,
-            bytes: Some(self.dice.below(12_000)),
-            ahead_max_ms: i64::MAX,
-        };
-        let end = one.log.written_end();
-        let due = one.log.due(limits, end, TimestampMs(0)).await;
-        let Some(due) = self.may_fail_reading(due)?.flatten() else {
-            return Ok(());
-        };
-        one.log.raise_start(due.start);
-        one.partition.model.borrow_mut().start = due.start.0;
-        let name = one.partition.name.clone();
-        checkpoints.log_starts.insert(name, due.start);
-        let starts = &checkpoints.log_starts;
-        let written = checkpoints
-            .dir
-            .write_checkpoint(Checkpoint::LogStart, starts);
-        let kept = match self.may_lack_room(written.await)? {
-            Some(()) => {
-                one.partition.model.borrow_mut().start_kept = due.start.0;
-                StartKept::Durable
-            }
-            None => StartKept::ByFirstSegment,
-        };
-        let removed = one
-            .log
-            .remove_segments(due.start, kept, FILE_DELETE_DELAY)
-            .await;
-        self.ok(removed)?;
-        Ok(())
-    }
-
-    /// Lets a start after a kill check only what comes now.
-    async fn mark(&mut self, one: &Open<'_>, checkpoints: &mut Checkpoints) -> Step<()> {
-        let (at, snapshot) = {
-            let model = one.partition.model.borrow();
-            (Offset(model.written), model.producers.to_snapshot())
-        };
-        let marked = one.log.set_mark(at, snapshot).await;
-        if self.may_lack_room(marked)?.is_none() {
-            return Ok(());
-        }
-        if let Some(mark) = one.log.mark() {
-            checkpoints.marks.insert(one.partition.name.clone(), mark);
-        }
-        let written = checkpoints.dir.write_marks(&checkpoints.marks).await;
-        self.may_lack_room(written)?;
-        Ok(())
-    }
-
-    async fn check_read(&mut self, one: &Open<'_>) -> Step<()> {
-        let (start, end) = (one.log.start_offset().0, one.log.written_end().0);
-        let from = start + self.dice.below((end - start).unsigned_abs() + 1) as i64;
-        let plan = one
-            .log
-            .read_plan(Offset(from), Offset(end), READ_BYTES)
-            .await;
-        let Some(plan) = self.may_fail_reading(plan)? else {
-            return Ok(());
-        };
-        let read = fs::read_at(&plan.file, plan.position, plan.len as usize).await;
-        let Some(bytes) = self.may_fail_reading(read)? else {
-            return Ok(());
-        };
-        let checked = one.partition.model.borrow().check_part(from, end, &bytes);
-        checked.map_err(End::Broken)
     }
 
     async fn stop(
@@ -358,13 +310,7 @@ impl Life<'_> {
             checkpoints.recovery_points.insert(name.clone(), point);
             checkpoints.log_starts.insert(name, start);
         }
-        for (checkpoint, offsets) in [
-            (Checkpoint::RecoveryPoint, &checkpoints.recovery_points),
-            (Checkpoint::LogStart, &checkpoints.log_starts),
-        ] {
-            let written = checkpoints.dir.write_checkpoint(checkpoint, offsets).await;
-            self.ok(written)?;
-        }
+        self.ok(checkpoints.write().await)?;
         for one in open.iter() {
             let mut model = one.partition.model.borrow_mut();
             model.start_kept = model.start;
@@ -375,23 +321,33 @@ impl Life<'_> {
         }
     }
 
-    async fn settle(&mut self, log: &Log) -> Step<()> {
+    /// Waits until nothing is written and the log knows of every transaction that was aborted.
+    pub(crate) async fn settle(&mut self, one: &Open<'_>) -> Step<()> {
         for _ in 0..PATIENCE_TURNS {
-            if !log.is_writing() {
-                return Ok(());
+            if let Some(text) = panics::take() {
+                return Err(End::Broken(format!("a task panics: {text}")));
+            }
+            if !one.log.is_writing() && one.partition.model.borrow().telling == 0 {
+                let not_told = one.partition.model.borrow_mut().not_told.take();
+                return self.ok(not_told.map_or(Ok(()), Err));
             }
             task::yield_now().await;
         }
-        Err(End::Broken(format!("{} writes for ever", log.name())))
+        Err(End::Broken(format!("{} writes for ever", one.log.name())))
     }
 
-    fn set_full(&mut self, full: bool) {
+    /// The disk is full, or the process has no file handles left, or both, or neither.
+    pub(crate) fn set_short(&mut self, full: bool, out_of_handles: bool) {
         let faults = self.disk.set_faults(Faults::default());
-        self.disk.set_faults(Faults { full, ..faults });
+        self.disk.set_faults(Faults {
+            full,
+            out_of_handles,
+            ..faults
+        });
     }
 
     /// With room there again, appends go on (ST-20).
-    fn check_appended(&self, one: &Open<'_>) -> Step<()> {
+    pub(crate) fn check_appended(&self, one: &Open<'_>) -> Step<()> {
         let happened = self.disk.happened();
         let (written, assigned) = (one.log.written_end(), one.log.assigned_end());
         let whole = one.partition.model.borrow().appended() == written.0;
@@ -421,7 +377,7 @@ impl Life<'_> {
     }
 
     /// An error is the disk's if the disk has given one, else it breaks the rules.
-    fn ok<T, E: std::fmt::Display>(&self, result: Result<T, E>) -> Step<T> {
+    pub(crate) fn ok<T, E: std::fmt::Display>(&self, result: Result<T, E>) -> Step<T> {
         let happened = self.disk.happened();
         result.map_err(|error| match happened.crashed || happened.io_errors > 0 {
             true => End::Disk(error.to_string()),
@@ -429,134 +385,60 @@ impl Life<'_> {
         })
     }
 
-    fn may_lack_room<T, E: std::fmt::Display>(&self, result: Result<T, E>) -> Step<Option<T>> {
+    /// What can not be done now is done in the next life.
+    pub(crate) fn or_end<T, E: std::fmt::Display>(&self, result: Result<T, E>) -> Step<T> {
+        let done = self.may_lack_room(result)?;
+        done.ok_or_else(|| End::Disk("not now".to_owned()))
+    }
+
+    /// Without a file handle some things wait; nothing is lost then (ST-21).
+    pub(crate) fn may_lack_handles<T, E: std::fmt::Display>(
+        &self,
+        result: Result<T, E>,
+    ) -> Step<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(_) if self.disk.happened().no_room > 0 => Ok(None),
+            Err(_) if self.disk.happened().no_handles > 0 => Ok(None),
             Err(error) => self.ok(Err(error)),
         }
     }
 
-    fn may_fail_reading<T, E: std::fmt::Display>(&self, result: Result<T, E>) -> Step<Option<T>> {
+    pub(crate) fn may_lack_room<T, E: std::fmt::Display>(
+        &self,
+        result: Result<T, E>,
+    ) -> Step<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(_) if self.disk.happened().io_errors > 0 => Ok(None),
+            Err(_) if self.disk.happened().lacks() => Ok(None),
             Err(error) => self.ok(Err(error)),
         }
+    }
+
+    pub(crate) fn may_fail_reading<T, E: std::fmt::Display>(
+        &self,
+        result: Result<T, E>,
+    ) -> Step<Option<T>> {
+        let happened = self.disk.happened();
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(_) if happened.io_errors > 0 || happened.lacks() => Ok(None),
+            Err(error) => self.ok(Err(error)),
+        }
+    }
+}
+
+/// The directory is this broker's, and is made if it is missing.
+pub(crate) fn policy() -> OpenPolicy {
+    OpenPolicy {
+        node_id: BrokerId(1),
+        cluster_id: None,
+        format: FormatPolicy::WhenEmpty {
+            cluster_id: ClusterId("simulated".to_owned()),
+            directory_id: Uuid([9; 16]),
+        },
     }
 }
 
 fn broken(error: impl std::fmt::Display) -> End {
     End::Broken(error.to_string())
-}
-
-fn options(partition: &Partition, dir: &LogDir) -> LogOptions {
-    LogOptions {
-        segment_bytes: 4_000,
-        index_interval_bytes: 300,
-        flush_messages: partition.flush_messages,
-        health: std::sync::Arc::clone(dir.health()),
-        ..LogOptions::default()
-    }
-}
-
-/// Tells the model what the log says, and stores the snapshots that are due then.
-fn sink(partition: &Partition) -> (LogSink, WayToLog) {
-    let log: Rc<RefCell<Option<Log>>> = Rc::default();
-    let (model, inside) = (Rc::clone(&partition.model), Rc::clone(&log));
-    let sink = Rc::new(move |event| {
-        let snapshot = model.borrow_mut().on_event(&event);
-        if let (Some((at, bytes)), Some(log)) = (snapshot, inside.borrow().clone()) {
-            // Without it more is replayed, no more than that.
-            task::spawn(async move { drop(log.store_snapshot(at, bytes).await) });
-        }
-    });
-    (sink, WayToLog(log))
-}
-
-fn append(one: &mut Open<'_>, dice: &mut Dice) {
-    let base = one.log.assigned_end();
-    let epoch = LeaderEpoch(one.partition.epoch);
-    let records = 1 + dice.below(6);
-    let producer = dice.below(PRODUCERS);
-    let mut builder = BatchBuilder::new(BatchOptions {
-        base_offset: base,
-        leader_epoch: epoch,
-        producer: (producer > 0).then(|| ProducerSequence {
-            id: ProducerId(producer as i64),
-            epoch: ProducerEpoch(0),
-            base_sequence: dice.below(1_000_000) as i32,
-        }),
-        ..BatchOptions::default()
-    });
-    for i in 0..records {
-        let value: Vec<u8> = (0..dice.below(300))
-            .map(|_| dice.below(256) as u8)
-            .collect();
-        let timestamp = TimestampMs(1_000 + base.0 + i as i64);
-        let pushed = builder.push(timestamp, None, Some(&value), &[]);
-        pushed.expect("a small record");
-    }
-    let bytes = builder.build(Codec::None).expect("a small batch");
-    let last = base.plus(records as i64 - 1);
-    one.partition.model.borrow_mut().append(Appended {
-        base: base.0,
-        end: last.0 + 1,
-        bytes: bytes.clone(),
-    });
-    one.log.append(AppendBatch {
-        bytes,
-        base_offset: base,
-        last_offset: last,
-        max_timestamp: TimestampMs(1_000 + last.0),
-        offset_of_max_timestamp: last,
-        leader_epoch: epoch,
-    });
-}
-
-async fn read_all(log: &Log, report: &RecoveryReport) -> Result<Found, String> {
-    let (start, end) = (log.start_offset(), log.written_end());
-    let mut bytes = Vec::new();
-    let mut at = start;
-    while at < end {
-        let plan = log.read_plan(at, end, READ_BYTES).await.map_err(text)?;
-        if plan.next_offset <= at {
-            return Err(format!("nothing is read at {at}"));
-        }
-        let read = fs::read_at(&plan.file, plan.position, plan.len as usize).await;
-        bytes.extend_from_slice(&read.map_err(text)?);
-        at = plan.next_offset;
-    }
-    Ok(Found {
-        start: start.0,
-        end: end.0,
-        durable: log.durable_end().0,
-        bytes,
-        epochs: report.epochs.entries().to_vec(),
-        producers: producers_of(log, report).await?,
-    })
-}
-
-/// As the owner of a partition does when it opens one.
-async fn producers_of(log: &Log, report: &RecoveryReport) -> Result<Producers, String> {
-    let now = TimestampMs(0);
-    let mut found = None;
-    for at in &report.snapshots {
-        let bytes = log.load_snapshot(*at).await.map_err(text)?;
-        if let Ok(producers) = Producers::from_snapshot(&bytes, *at, now) {
-            found = Some((producers, *at));
-            break;
-        }
-    }
-    let (mut producers, from) = found.unwrap_or_default();
-    log.walk_headers(from, |header, _marker| {
-        let _ended = producers.replay(header, now);
-    })
-    .await
-    .map_err(text)?;
-    Ok(producers)
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

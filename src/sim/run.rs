@@ -1,20 +1,18 @@
 //! A run: one seed, one disk, many lives.
 
-use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
 use thalweg_reactor::Runtime;
 use thalweg_reactor::disk::Disk;
-use thalweg_storage::PartitionName;
-use thalweg_types::Uuid;
 
+use crate::damage;
 use crate::dice::Dice;
 use crate::disk::{Faults, SimDisk};
-use crate::life::{End, Ended, Life, Outcome, Partition};
-use crate::model::Model;
+use crate::life::{Done, End, Ended, Life, Outcome};
 use crate::panics;
+use crate::partition::{Partition, Policy};
 
 /// Most lives of a run.
 const LIVES_MAX: u64 = 12;
@@ -34,6 +32,12 @@ pub struct Tally {
     pub power_losses: u64,
     /// Lives that an EIO ended.
     pub disk_failures: u64,
+    /// Rounds of compaction that ended, well or not.
+    pub compactions: u64,
+    /// Topics that were deleted and made again.
+    pub deletions: u64,
+    /// Files that were damaged, in a copy.
+    pub damages: u64,
     /// Operations on the disk.
     pub operations: u64,
 }
@@ -47,6 +51,9 @@ impl Tally {
         self.kills += other.kills;
         self.power_losses += other.power_losses;
         self.disk_failures += other.disk_failures;
+        self.compactions += other.compactions;
+        self.deletions += other.deletions;
+        self.damages += other.damages;
         self.operations += other.operations;
     }
 }
@@ -100,6 +107,12 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
         ..Tally::default()
     };
     let mut before = Ended::Killed;
+    let failed = |text, life| Failed {
+        seed,
+        life,
+        text,
+        trace: disk.trace(),
+    };
     for number in 0..1 + dice.below(LIVES_MAX) {
         disk.note(format!("life {number}, the one before: {before:?}"));
         let (faults, crash_at) = draw(&mut dice);
@@ -109,12 +122,17 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
             root: dir.to_owned(),
             dice: Dice::new(dice.below(u64::MAX)),
             before,
+            cleaner: None,
+            done: Done::default(),
         };
         let runtime = Runtime::simulated(Rc::clone(&disk) as Rc<dyn Disk>).expect("a runtime");
         let lived = runtime.block_on(life.live(&mut partitions));
-        drop(runtime);
+        let Life { cleaner, done, .. } = life;
+        drop((cleaner, runtime));
         let happened = disk.happened();
         tally.lives += 1;
+        tally.compactions += done.compactions;
+        tally.deletions += done.deletions;
         tally.operations += happened.operations;
         tally.disk_failures += u64::from(happened.io_errors > 0);
         let lived = match panics::take() {
@@ -128,12 +146,7 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
                 Outcome::Died
             }
             Err(End::Broken(text)) => {
-                return Err(Failed {
-                    seed,
-                    life: number,
-                    text,
-                    trace: disk.trace(),
-                });
+                return Err(failed(text, number));
             }
         };
         let loses_power = happened.sync_failed || dice.once_in(2);
@@ -145,6 +158,11 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
         end_of_life(before, &partitions, &mut tally);
         if loses_power {
             disk.lose_power();
+        }
+        if dice.once_in(3) {
+            let mut dice = Dice::new(dice.below(u64::MAX));
+            let looked = damage::look(disk.lifetime(), dir, &partitions, &mut dice);
+            tally.damages += u64::from(looked.map_err(|text| failed(text, number))?);
         }
     }
     fs::remove_dir_all(dir).expect("the directory of the run goes");
@@ -171,17 +189,19 @@ fn end_of_life(ended: Ended, partitions: &[Partition], tally: &mut Tally) {
     }
 }
 
+/// Nobody waits, everybody waits, a flush every few records; some are compacted.
 fn partitions() -> Vec<Partition> {
-    let of = |(number, flush_messages)| Partition {
-        name: PartitionName::new("t", number),
-        topic_id: Uuid([7; 16]),
-        flush_messages,
-        model: Rc::new(RefCell::new(Model::default())),
-        is_made: false,
-        epoch: 0,
-    };
-    // Nobody waits, everybody waits, and a flush every few records.
-    [(0, u64::MAX), (1, 1), (2, 7)].map(of).into()
+    let all = [
+        (u64::MAX, Policy::Delete),
+        (1, Policy::Delete),
+        (7, Policy::Delete),
+        (u64::MAX, Policy::Compact),
+        (1, Policy::Both),
+    ];
+    let numbered = (0..).zip(all);
+    numbered
+        .map(|(number, (flush_messages, policy))| Partition::new(number, flush_messages, policy))
+        .collect()
 }
 
 /// What goes wrong in a life, and where it is cut off.
@@ -191,6 +211,7 @@ fn draw(dice: &mut Dice) -> (Faults, Option<u64>) {
         partial_once_in: [0, 6, 20][dice.below_len(3)],
         slow_once_in: [0, 10, 40][dice.below_len(3)],
         full: false,
+        out_of_handles: false,
     };
     let crash_at = match dice.below(5) {
         0 => None,

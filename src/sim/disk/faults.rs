@@ -15,6 +15,8 @@ pub struct Faults {
     pub slow_once_in: u64,
     /// The disk is full: nothing that needs room happens.
     pub full: bool,
+    /// The process has hardly a file handle left: what needs one may get none.
+    pub out_of_handles: bool,
 }
 
 impl Faults {
@@ -22,6 +24,9 @@ impl Faults {
     pub(super) fn judge(&self, operation: &Operation<'_>, grows: bool, dice: &mut Dice) -> Verdict {
         if happens(self.io_error_once_in, dice) {
             return Verdict::Fails(libc::EIO);
+        }
+        if self.out_of_handles && needs_handle(operation) && dice.once_in(2) {
+            return Verdict::Fails(libc::EMFILE);
         }
         let len = match operation {
             Operation::Write(_, _, slices) => slices.iter().map(|slice| slice.len()).sum(),
@@ -72,6 +77,22 @@ impl Faults {
             false => dice.below(3),
         };
         u32::try_from(turns).unwrap_or(0)
+    }
+}
+
+fn needs_handle(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Open(..) | Operation::SyncDir(_) => true,
+        Operation::Look(_)
+        | Operation::Read(..)
+        | Operation::Write(..)
+        | Operation::Truncate(..)
+        | Operation::Allocate(_)
+        | Operation::Sync(_)
+        | Operation::CreateDir(_)
+        | Operation::Rename(..)
+        | Operation::Unlink(_)
+        | Operation::RemoveDirAll(_) => false,
     }
 }
 

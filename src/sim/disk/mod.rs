@@ -57,10 +57,20 @@ pub struct Happened {
     pub io_errors: u64,
     /// Those that failed for lack of room.
     pub no_room: u64,
+    /// Those that failed for lack of a file handle.
+    pub no_handles: u64,
     /// An fsync failed: what the page cache holds is not what the disk will ever hold.
     pub sync_failed: bool,
     /// The system stopped: nothing happened from then on.
     pub crashed: bool,
+}
+
+impl Happened {
+    /// Something failed that may go well later.
+    #[must_use]
+    pub fn lacks(&self) -> bool {
+        self.no_room + self.no_handles > 0
+    }
 }
 
 impl SimDisk {
@@ -189,6 +199,7 @@ impl State {
                 self.on_io_error(operation);
             }
             Verdict::Fails(libc::ENOSPC) => self.happened.no_room += 1,
+            Verdict::Fails(libc::EMFILE) => self.happened.no_handles += 1,
             Verdict::Fails(_) | Verdict::Goes | Verdict::GoesUpTo(_) | Verdict::Counts => {}
         }
         if let Operation::Look(_) | Operation::Read(..) = operation {

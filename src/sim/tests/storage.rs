@@ -1,8 +1,8 @@
 //! Random runs of `storage` over the simulated disk (ST-14, ST-20, ST-32 and the storage rules).
 //!
-//! Without a word it runs the first seeds for a few seconds, so that what fails is the change at hand; in the
-//! long form (`THALWEG_TEST_LONG`) new ones for minutes.
-//! `THALWEG_SIM_SEED=N` runs that one, `THALWEG_SIM_SECONDS=N` says how long.
+//! Without a word it runs the same seeds each time and then new ones, each for a few seconds; in the long form
+//! (`THALWEG_TEST_LONG`) new ones for minutes.
+//! `THALWEG_SIM_SEED=N` runs that one, `THALWEG_SIM_SECONDS=N` says how long new ones are run.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +10,14 @@ use std::time::{Duration, Instant};
 
 use thalweg_sim::{Tally, run};
 
-/// How long seeds are run.
-const SECONDS: u64 = 4;
+/// How long the seeds are run that are the same each time, and how long new ones.
+const SECONDS_FIXED: u64 = 3;
+const SECONDS_NEW: u64 = 3;
 const SECONDS_LONG: u64 = 300;
-/// Seeds of the short form at most, on a machine however fast.
-const SEEDS_SHORT: u64 = 100;
+/// Seeds that are the same each time, at most, on a machine however fast.
+const FIXED_MAX: u64 = 100;
 /// A run that takes longer hangs.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
-
-/// Seeds that have shown a defect.
-const REGRESSIONS: [u64; 4] = [
-    // Appends where a torn tail had been cut were reported as durable without an fdatasync.
-    1_796_000_595_229_497,
-    // What a full disk had left of a write was cut off, and the cut was never synced.
-    1_796_001_062_862_256,
-    1_796_004_861_533_049,
-    // The segment before one that a crash had lost became the active one without its file.
-    254,
-];
 
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
@@ -44,26 +34,23 @@ fn random_lives_keep_what_was_durable() {
         println!("{:?}", one(seed, dir.path()));
         return;
     }
-    for seed in REGRESSIONS {
-        one(seed, dir.path());
-    }
     let long = std::env::var_os("THALWEG_TEST_LONG").is_some();
-    let seconds = if long { SECONDS_LONG } else { SECONDS };
+    let seconds = if long { SECONDS_LONG } else { SECONDS_NEW };
     let seconds = number_in("THALWEG_SIM_SECONDS").unwrap_or(seconds);
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let first = match long {
-        true => std::time::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |t| t.as_micros() as u64),
-        false => 1,
-    };
+    let now = std::time::UNIX_EPOCH.elapsed();
+    let new = now.map_or(FIXED_MAX, |since| since.as_micros() as u64);
     let mut sum = Tally::default();
-    let most = if long { u64::MAX } else { SEEDS_SHORT };
-    while Instant::now() < until && sum.runs < most {
-        sum.add(&one(first + sum.runs, dir.path()));
+    for (seeds, seconds) in [(1..FIXED_MAX, SECONDS_FIXED), (new..u64::MAX, seconds)] {
+        let until = Instant::now() + Duration::from_secs(seconds);
+        for seed in seeds.take_while(|_| Instant::now() < until) {
+            sum.add(&one(seed, dir.path()));
+        }
     }
     println!("{sum:?}");
     assert!(sum.power_losses > 0 && sum.clean_stops > 0 && sum.kills > 0);
+    if long {
+        assert!(sum.compactions > 0 && sum.deletions > 0 && sum.damages > 0);
+    }
 }
 
 #[test]

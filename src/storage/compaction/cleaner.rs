@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use thalweg_reactor::{mailbox, oneshot, spawn_background_thread};
+use thalweg_reactor::{mailbox, oneshot, spawn_background_thread, task};
 use thalweg_types::limits::{COMPACTION_ROUNDS_WAITING_MAX, SEGMENT_BYTES_MAX};
 
 use super::pace::Pace;
@@ -42,25 +42,28 @@ impl Cleaner {
         budget: Budget,
         segment_bytes_max: u64,
     ) -> io::Result<(Cleaner, JoinHandle<io::Result<()>>)> {
-        let (jobs, mut inbox) = mailbox::channel::<Job>(COMPACTION_ROUNDS_WAITING_MAX);
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = Arc::clone(&stop);
+        let (cleaner, inbox) = Cleaner::new();
+        let stop = Arc::clone(&cleaner.stop);
         let thread = spawn_background_thread(name, move |runtime| {
-            runtime.block_on(async move {
-                while let Some(job) = inbox.recv().await {
-                    let round = Round {
-                        order: job.order,
-                        budget: &budget,
-                        segment_bytes_max,
-                        pace: Pace::new(budget.bytes_per_second, Arc::clone(&stopping)),
-                        swaps: job.swaps,
-                        report: CleanReport::default(),
-                    };
-                    let _ = job.done.send(round.run().await);
-                }
-            });
+            runtime.block_on(work(inbox, budget, segment_bytes_max, stop));
         })?;
-        Ok((Cleaner { jobs, stop }, thread))
+        Ok((cleaner, thread))
+    }
+
+    /// A cleaner that works as a task of the calling thread, for simulations: the same rounds, on the disk
+    /// of that thread's runtime.
+    #[must_use]
+    pub fn on_this_thread(budget: Budget, segment_bytes_max: u64) -> Cleaner {
+        let (cleaner, inbox) = Cleaner::new();
+        let stop = Arc::clone(&cleaner.stop);
+        task::spawn(work(inbox, budget, segment_bytes_max, stop));
+        cleaner
+    }
+
+    fn new() -> (Cleaner, mailbox::Receiver<Job>) {
+        let (jobs, inbox) = mailbox::channel(COMPACTION_ROUNDS_WAITING_MAX);
+        let stop = Arc::default();
+        (Cleaner { jobs, stop }, inbox)
     }
 
     /// Ends the round that is under way, and every later one, soon.
@@ -86,6 +89,26 @@ impl Cleaner {
             Ok(()) => Ok((asks, ended)),
             Err(_) => Err(CleanError::Stopped),
         }
+    }
+}
+
+/// Rounds, one after the other, until every way to here is gone.
+async fn work(
+    mut inbox: mailbox::Receiver<Job>,
+    budget: Budget,
+    segment_bytes_max: u64,
+    stop: Arc<AtomicBool>,
+) {
+    while let Some(job) = inbox.recv().await {
+        let round = Round {
+            order: job.order,
+            budget: &budget,
+            segment_bytes_max,
+            pace: Pace::new(budget.bytes_per_second, Arc::clone(&stop)),
+            swaps: job.swaps,
+            report: CleanReport::default(),
+        };
+        let _ = job.done.send(round.run().await);
     }
 }
 
