@@ -27,6 +27,7 @@ use thalweg_types::{TimestampMs, TopicPartition};
 use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator_catalog::Catalog;
 use crate::coordinator_load::{self, Logged};
+use crate::pace::LargeTurn;
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
 use crate::shard::{SharedMetrics, SharedView};
@@ -53,6 +54,8 @@ pub(crate) struct Coordinators {
     homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
     /// Bytes that all of them hold.
     held: Rc<Cell<usize>>,
+    /// Who replays its log now.
+    loads: Rc<LargeTurn>,
     is_stopping: Cell<bool>,
 }
 
@@ -63,6 +66,7 @@ impl Coordinators {
             metrics,
             homes: RefCell::default(),
             held: Rc::default(),
+            loads: Rc::default(),
             is_stopping: Cell::new(false),
         }
     }
@@ -72,7 +76,8 @@ impl Coordinators {
     pub(crate) fn open(&self, partition: Rc<Partition>, config: &BrokerConfig) {
         let id = partition.id();
         let home = Home::new(partition, settings(config), self);
-        *home.loading.borrow_mut() = Some(task::spawn(load(Rc::clone(&home))));
+        *home.loading.borrow_mut() =
+            Some(task::spawn(load(Rc::clone(&home), Rc::clone(&self.loads))));
         self.homes.borrow_mut().insert(id, home);
     }
 
@@ -409,11 +414,11 @@ async fn drain(home: Rc<Home>) {
 }
 
 /// Replays the partition, in steps between which other tasks run.
-async fn load(home: Rc<Home>) {
+async fn load(home: Rc<Home>, turns: Rc<LargeTurn>) {
     let began = time::now();
     let partition = Rc::clone(&home.partition);
     let mut records = 0u64;
-    while let Err(error) = replay_into(&home, &mut records).await {
+    while let Err(error) = replay_into(&home, &turns, &mut records).await {
         // Serving without their offsets would make consumers start anew.
         tracing::error!(
             partition = partition.name(),
@@ -448,7 +453,7 @@ async fn load(home: Rc<Home>) {
 }
 
 /// From the begin, whatever is known already: the last record of a key counts.
-async fn replay_into(home: &Home, records: &mut u64) -> Result<(), String> {
+async fn replay_into(home: &Home, turns: &LargeTurn, records: &mut u64) -> Result<(), String> {
     *records = 0;
     let replay = |logged| {
         *records += 1;
@@ -464,7 +469,7 @@ async fn replay_into(home: &Home, records: &mut u64) -> Result<(), String> {
         }
         home.hold(before, machine.tally().bytes);
     };
-    let lost = coordinator_load::replay(&home.partition, replay).await?;
+    let lost = coordinator_load::replay(&home.partition, turns, replay).await?;
     home.has_lost.set(lost.ranges > 0);
     Ok(())
 }

@@ -10,6 +10,7 @@ use thalweg_replica::Isolation;
 use thalweg_types::limits::{COORDINATOR_LOAD_BYTES, DECOMPRESSED_BATCH_BYTES_MAX};
 use thalweg_types::{LeaderEpoch, Offset, ProducerId};
 
+use crate::pace::{LargeTurn, Pace};
 use crate::partition::Partition;
 use crate::peer::{FetchAsk, OffsetAsk};
 
@@ -32,12 +33,14 @@ pub(crate) struct Lost {
 
 /// Calls `replay` for every record and marker up to the high watermark, oldest first. Record types that
 /// are not the coordinator's are passed over. What is damaged is gone around, and each time said: what is
-/// whole was acknowledged as well.
+/// whole was acknowledged as well. The coordinators of a shard take turns and pause within them, so that
+/// all together hold up the rest of it no more than one.
 ///
 /// # Errors
 /// Why the partition can not be read.
 pub(crate) async fn replay(
     partition: &Partition,
+    turns: &LargeTurn,
     mut replay: impl FnMut(Logged),
 ) -> Result<Lost, String> {
     let mut at = log_start(partition).await?;
@@ -45,7 +48,9 @@ pub(crate) async fn replay(
     loop {
         match read(partition, at).await? {
             Read::Batches(bytes, position, next) => {
-                let whole = replay_batches(&bytes, &mut replay)?;
+                let turn = turns.take().await;
+                let whole = replay_batches(&bytes, &mut replay).await?;
+                drop(turn);
                 at = match whole {
                     None => next,
                     Some(bad) => {
@@ -146,11 +151,12 @@ struct BadBatch {
 }
 
 /// Replays batches up to the first that is damaged.
-fn replay_batches(
+async fn replay_batches(
     bytes: &[u8],
     replay: &mut impl FnMut(Logged),
 ) -> Result<Option<BadBatch>, String> {
     let (mut position, mut next) = (0, None);
+    let mut pace = Pace::default();
     for batch in batches(bytes) {
         let damaged = match &batch {
             Err(error) => Some(error.to_string()),
@@ -171,6 +177,8 @@ fn replay_batches(
             .map_err(|error| format!("offset {}: {error}", batch.header.base_offset))?;
         position += batch.header.total_bytes() as u64;
         next = Some(batch.header.last_offset().plus(1));
+        pace.steps(usize::try_from(batch.header.last_offset_delta).unwrap_or(0) + 1)
+            .await;
     }
     Ok(None)
 }

@@ -46,7 +46,7 @@ impl Pace {
 
 /// Large requests are decoded and worked on one after the other, first come first served: since they
 /// pause for others, any number of them would otherwise be in memory at once, each many times its
-/// frame. Small requests do not queue here.
+/// frame. Small requests do not queue here. Coordinators that load take such turns among themselves.
 pub(crate) struct LargeTurn {
     free: Event,
 }
