@@ -15,6 +15,7 @@ use crate::compare::{self, CompareOptions};
 use crate::durable::{self, DurableOptions};
 use crate::flat::{self, FlatOptions};
 use crate::floor::{self, EngineChoice, FloorOptions};
+use crate::groups::{self, GroupsCommand};
 use crate::idle::{self, IdleOptions};
 use crate::knee::{self, KneeOptions};
 use crate::load::{self, LoadOptions, Part};
@@ -43,6 +44,9 @@ enum Command {
     Run(Box<RunOptions>),
     /// The highest open-loop rate of a workload that is answered to 99 % with a p99 of at most 50 ms
     Knee(Box<KneeOptions>),
+    /// What consumer groups and their offsets cost
+    #[command(subcommand)]
+    Groups(GroupsCommand),
     /// Memory of a broker with empty partitions and idle connections
     Idle(IdleOptions),
     /// Very many empty partitions: time to create, stop and start them, memory and file handles
@@ -213,6 +217,7 @@ pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(options) => rounds::run(&options),
         Command::Knee(options) => knee::run(&options),
+        Command::Groups(command) => groups::run(&command),
         Command::Idle(options) => idle::run(&options),
         Command::Partitions(options) => partitions::run(&options),
         Command::Produce(args) => produce(&args),

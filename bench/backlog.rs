@@ -73,17 +73,25 @@ pub fn remove(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Pushes the backlog's segments under a broker's data directory out of the page cache: written back by fsync, then
-/// dropped by `posix_fadvise(POSIX_FADV_DONTNEED)`. Pages that some process has mapped stay.
+/// Pushes the backlog's segments under a broker's data directory out of the page cache, as [`evict_topic`].
 ///
 /// # Errors
 /// When the directory or one of the files can not be read.
 pub fn evict(dir: &Path) -> Result<()> {
+    evict_topic(dir, TOPIC)
+}
+
+/// Pushes the segments of all topics that begin so out of the page cache: written back by fsync, then dropped by
+/// `posix_fadvise(POSIX_FADV_DONTNEED)`. Pages that some process has mapped stay.
+///
+/// # Errors
+/// When the directory or one of the files can not be read.
+pub fn evict_topic(dir: &Path, topic: &str) -> Result<()> {
     let shown = || dir.display().to_string();
     for entry in fs::read_dir(dir).with_context(shown)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.starts_with(TOPIC) || !path.is_dir() {
+        if !name.starts_with(topic) || !path.is_dir() {
             continue;
         }
         for file in fs::read_dir(&path)? {

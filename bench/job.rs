@@ -1,5 +1,6 @@
 //! The requests of the load generator: encoded once, patched per use.
 
+mod commit;
 mod fetch;
 mod produce;
 
@@ -10,6 +11,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec};
 use thalweg_types::TimestampMs;
 
+pub use commit::CommitJob;
 pub(crate) use fetch::fetch_request;
 pub use fetch::{FetchJob, TailJob, probe_fetch};
 pub use produce::ProduceJob;

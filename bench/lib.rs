@@ -19,6 +19,7 @@ pub mod end_to_end;
 pub mod environment;
 pub mod flat;
 pub mod floor;
+pub mod groups;
 pub mod hgrm;
 pub mod idle;
 pub mod job;
