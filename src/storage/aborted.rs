@@ -127,7 +127,11 @@ impl Log {
                     tracing::warn!(log = %self.name(), base = %segment.base, %error,
                         "no room for an index of aborted transactions");
                 }
-                saved => saved.map_err(ReadError::io("write", &self.inner.dir))?,
+                Err(error) => {
+                    self.inner.judge(&self.inner.dir, &error);
+                    return Err(ReadError::io("write", &self.inner.dir)(error));
+                }
+                Ok(()) => {}
             }
         }
         Ok(())

@@ -11,11 +11,13 @@
 //! the end of the log (ST-30). Without room for them the log goes without (ST-31).
 //!
 //! Zeros and batches never meet: a write that would reach into zeros in flight waits for them.
+//!
+//! Zeros are synced through a handle of their own, for the reason told at [`Segment::open_apart`].
 
 use std::rc::Rc;
 
 use bytes::Bytes;
-use thalweg_reactor::fs::{self, File};
+use thalweg_reactor::fs;
 use thalweg_reactor::task;
 use thalweg_types::limits::{ZEROS_ROUND_BYTES_MAX, ZEROS_STEP_BYTES_MAX, ZEROS_STEP_BYTES_MIN};
 
@@ -29,7 +31,6 @@ static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 /// Zeros to write.
 struct Step {
     segment: Rc<Segment>,
-    file: File,
     from: u64,
     to: u64,
 }
@@ -73,24 +74,21 @@ fn next_step(state: &State, round_bytes: u64) -> Option<Step> {
     if segment.refuses_zeros.get() || !is_due || to < from + ZEROS_STEP_BYTES_MIN / 2 {
         return None;
     }
-    let file = segment.warm_now()?.file;
     let segment = Rc::clone(segment);
-    Some(Step {
-        segment,
-        file,
-        from,
-        to,
-    })
+    Some(Step { segment, from, to })
 }
 
 impl Step {
     async fn write(self, log: &Log) {
-        let Step {
-            segment,
-            file,
-            from,
-            to,
-        } = self;
+        let Step { segment, from, to } = self;
+        let file = match segment.open_apart().await {
+            Ok(file) => file,
+            Err(error) => {
+                segment.refuses_zeros.set(true);
+                tracing::debug!(log = %log.name(), %error, "no zeros ahead of the log");
+                return;
+            }
+        };
         let mut slices = Vec::new();
         let mut left = usize::try_from(to - from).unwrap_or(0);
         while left > 0 {
@@ -146,7 +144,7 @@ impl Log {
         };
         let file = warm.file;
         self.or_offline("truncate", &path, fs::truncate(&file, size).await)?;
-        let synced = fs::sync_in_background(&file, || ()).await;
+        let synced = segment.sync_apart(&file).await;
         self.or_offline("fdatasync", &path, synced)?;
         segment.zeroed.set(0);
         Ok(())

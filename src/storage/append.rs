@@ -292,12 +292,15 @@ impl Inner {
             // ahead of it give their room back.
             segment.zeroed.set(0);
             // Durably: what is cut off would come back in a power loss, below a younger leader epoch.
+            let path = segment.path();
             let cut = match fs::truncate(&file, position).await {
-                Ok(()) => fs::sync_in_background(&file, || ()).await,
-                Err(error) => Err(error),
+                Ok(()) => {
+                    let synced = segment.sync_apart(&file).await;
+                    synced.inspect_err(|error| health.judge_sync(&path, error))
+                }
+                Err(error) => Err(error).inspect_err(|error| health.judge(&path, error)),
             };
             if let Err(error) = cut {
-                health.judge(&segment.path(), &error);
                 self.go_offline(&error.to_string());
                 return;
             }
@@ -351,7 +354,7 @@ impl Inner {
     }
 
     /// Condemns the log directory for an error that says it deserves that.
-    fn judge(&self, path: &Path, error: &io::Error) {
+    pub(crate) fn judge(&self, path: &Path, error: &io::Error) {
         let health = Arc::clone(&self.state.borrow().options.health);
         health.judge(path, error);
     }

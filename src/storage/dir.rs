@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use thalweg_reactor::fs::{self, DirLock};
+use thalweg_reactor::fs::{self, DirEntry, DirLock};
 use thalweg_types::{BrokerId, ClusterId, Offset, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
+use crate::condemned::{self, Trace};
 use crate::error::LogError;
 use crate::health::DirHealth;
 use crate::meta_properties::MetaProperties;
@@ -351,9 +352,26 @@ impl LogDir {
             }
         };
         let marks = Marks::read(path).await.map_err(io)?;
+        let (state, marks) = match condemned::heed_trace(path).await.map_err(io)? {
+            Trace::None => (state, marks),
+            // Neither a stop nor a mark of a life in which the disk failed is believed.
+            Trace::Heeded => (DirectoryState::Unclean, marks.believing_none()),
+        };
         LogDir::load(path, lock, (meta, state), marks)
             .await
             .map_err(io)
+    }
+
+    /// True when the directory is missing or empty: there is nothing that a formatting could hide.
+    ///
+    /// # Errors
+    /// It can not be read.
+    pub async fn is_blank(path: &Path) -> io::Result<bool> {
+        match fs::list_dir(path).await {
+            Ok(entries) => Ok(!entries.iter().any(|entry| !is_of_empty(entry))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Locks a directory that no broker uses, to look at it: whoever's it is, and with its clean marker left
@@ -414,7 +432,10 @@ impl LogDir {
             .map_err(LogError::io("take the clean marker of", &self.path))?;
         Marks::take_away(&self.path)
             .await
-            .map_err(LogError::io("take the marks of", &self.path))
+            .map_err(LogError::io("take the marks of", &self.path))?;
+        condemned::take_trace_away(&self.path)
+            .await
+            .map_err(LogError::io("take the trace of a failure of", &self.path))
     }
 
     /// The directory.
@@ -583,7 +604,7 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
-        move_aside(&self.path, stray).await
+        self.judged(move_aside(&self.path, stray).await)
     }
 
     /// Takes a checkpoint away, durably.
@@ -631,7 +652,23 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`]; the next start then checks more.
     pub async fn write_marks(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
-        self.marks.write(marks).await
+        self.judged(self.marks.write(marks).await)
+    }
+
+    /// Gives a directory that has no id one, as those formatted before Kafka 3.7 have none.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn give_id(&mut self, id: Uuid) -> Result<(), LogError> {
+        let meta = MetaProperties {
+            directory_id: Some(id),
+            ..self.meta.clone()
+        };
+        let file = self.meta_file();
+        let written = fs::write_file_atomically(&file, Bytes::from(meta.to_text())).await;
+        self.judged(written.map_err(LogError::io("write", &file)))?;
+        self.meta = meta;
+        Ok(())
     }
 
     /// Writes the clean marker if `closed`, the partitions whose [`crate::Log::close`] came back
@@ -677,10 +714,8 @@ async fn look(path: &Path, policy: &OpenPolicy) -> Result<bool, LogDirError> {
     if entries.iter().any(|entry| entry.name == META_PROPERTIES) {
         return Ok(false);
     }
-    let foreign = entries.iter().map(|entry| entry.name.to_string_lossy());
-    let foreign = foreign
-        .filter(|name| !NAMES_IN_EMPTY.contains(&name.as_ref()))
-        .min();
+    let foreign = entries.iter().filter(|entry| !is_of_empty(entry));
+    let foreign = foreign.map(|entry| entry.name.to_string_lossy()).min();
     match foreign {
         Some(name) => Err(LogDirError::Foreign {
             path: path.to_owned(),
@@ -691,6 +726,20 @@ async fn look(path: &Path, policy: &OpenPolicy) -> Result<bool, LogDirError> {
             path: path.to_owned(),
         }),
     }
+}
+
+impl MetaProperties {
+    /// Whose the log directory `path` is.
+    ///
+    /// # Errors
+    /// [`LogDirError::MetaProperties`].
+    pub async fn of(path: &Path) -> Result<MetaProperties, LogDirError> {
+        read_meta(path).await
+    }
+}
+
+fn is_of_empty(entry: &DirEntry) -> bool {
+    NAMES_IN_EMPTY.iter().any(|name| entry.name == *name)
 }
 
 async fn read_meta(path: &Path) -> Result<MetaProperties, LogDirError> {

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::allowance::Allowance;
-use crate::error::is_lack_of_room;
+use crate::error::{LogError, is_lack_of_room};
 use crate::reserve;
 
 /// What happens when a directory fails; gets its path and the reason.
@@ -26,6 +26,7 @@ pub struct DirHealth {
     operations: Mutex<Operations>,
     full: AtomicBool,
     allowance: Allowance,
+    free_bytes: AtomicU64,
 }
 
 /// How much room the disk of a log directory has.
@@ -133,6 +134,28 @@ impl DirHealth {
         }
     }
 
+    /// As [`DirHealth::judge`] or [`DirHealth::judge_sync`], by the name of the operation. One that only
+    /// looks says nothing of what was written.
+    pub(crate) fn judge_operation(&self, operation: &str, path: &Path, error: &io::Error) {
+        match operation {
+            "fdatasync" | "fsync" | "sync" => self.judge_sync(path, error),
+            "open" | "read" | "stat" | "list" | "look for" => {}
+            _changes => self.judge(path, error),
+        }
+    }
+
+    /// Fails the directory if a log in it could not be opened for what says that of the disk.
+    pub fn judge_opening(&self, error: &LogError) {
+        if let LogError::Io {
+            operation,
+            path,
+            source,
+        } = error
+        {
+            self.judge_operation(operation, path, source);
+        }
+    }
+
     /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -161,6 +184,12 @@ impl DirHealth {
         fits
     }
 
+    /// Bytes that may be written beyond the headroom, as they were at the last look; 0 before it.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.free_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes note of the room on its disk, and says when that begins or ends to be too little. The reserve
     /// goes when there is hardly any, and is kept again when there is enough.
     pub async fn on_room(&self, room: Room) {
@@ -168,6 +197,8 @@ impl DirHealth {
         let short = room.is_short(before);
         self.full.store(short, Ordering::Relaxed);
         self.allowance.on_look(room.allowance());
+        let free = room.usable.saturating_sub(room.headroom);
+        self.free_bytes.store(free, Ordering::Relaxed);
         let dir = self.path.display();
         let Room {
             usable, headroom, ..

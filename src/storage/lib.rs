@@ -37,6 +37,7 @@ mod cache;
 pub mod checkpoint;
 mod claims;
 mod compaction;
+mod condemned;
 mod damage;
 mod dir;
 mod error;
@@ -84,6 +85,7 @@ pub use checkpoint::PartitionOffsets;
 pub use compaction::{
     Budget, CleanError, CleanReport, Cleaner, CompactionLimits, CompactionOrder, Dirt,
 };
+pub use condemned::leave_trace;
 pub use dir::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, LogDir, LogDirError,
     OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,

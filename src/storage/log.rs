@@ -22,7 +22,7 @@ use crate::options::{LogOptions, Opening};
 use crate::partition_files;
 use crate::recovery::{self, RecoveryReport};
 use crate::rounds;
-use crate::segment::Segment;
+use crate::segment::{Segment, Warming};
 use crate::tail::Tail;
 use crate::timestamp::TimestampHit;
 use crate::turn::{Turn, Waiters};
@@ -235,6 +235,13 @@ impl State {
     pub(crate) fn active_unsynced_bytes(&self) -> u64 {
         let active = self.active();
         active.size.get().saturating_sub(active.synced.get())
+    }
+
+    pub(crate) fn warming(&self) -> Warming {
+        Warming {
+            cache: self.options.cache.clone(),
+            health: Arc::clone(&self.options.health),
+        }
     }
 
     /// Everything durable, up to the first closed segment whose indexes are not on the disk (R6).
@@ -485,7 +492,12 @@ impl Log {
             let mut state = self.inner.state.borrow_mut();
             // What this log has queued is counted there.
             let queued = Rc::clone(&state.options.queued);
-            state.options = LogOptions { queued, ..options };
+            let health = Arc::clone(&state.options.health);
+            state.options = LogOptions {
+                queued,
+                health,
+                ..options
+            };
         }
         rounds::begin_if_due(&self.inner);
     }

@@ -158,7 +158,7 @@ impl Log {
     pub(crate) async fn locate(&self, from: Offset) -> Result<Option<Start>, ReadError> {
         let mut at = from;
         loop {
-            let (segment, size, end, next, cache) = {
+            let (segment, size, end, next, warming) = {
                 let state = self.inner.state.borrow();
                 state.check_readable()?;
                 let index = state.segment_for(at);
@@ -170,10 +170,10 @@ impl Log {
                     size,
                     state.segment_end(index),
                     next,
-                    state.options.cache.clone(),
+                    state.warming(),
                 )
             };
-            let warm = match segment.warm(&cache).await {
+            let warm = match segment.warm(&warming).await {
                 Err(ReadError::Replaced) => continue,
                 warm => warm?,
             };

@@ -20,11 +20,19 @@ use thalweg_types::{Offset, TimestampMs};
 use crate::aborted::Aborted;
 use crate::cache::SegmentCache;
 use crate::error::ReadError;
+use crate::health::DirHealth;
 use crate::index::IndexDamage;
 use crate::indexes::{BatchMark, Indexes, MaxTimestamp};
 use crate::name::{index_path, log_path, time_index_path, txn_index_path};
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
+
+/// What warming a segment needs of its log.
+pub(crate) struct Warming {
+    pub(crate) cache: SegmentCache,
+    /// Told when a rebuilt index can not be written.
+    pub(crate) health: Arc<DirHealth>,
+}
 
 /// What a segment has in memory while it is warm. Clones are cheap and keep it alive.
 #[derive(Clone)]
@@ -267,7 +275,8 @@ impl Segment {
     }
 
     /// File and indexes, from memory or else from the disk.
-    pub(crate) async fn warm(self: &Rc<Self>, cache: &SegmentCache) -> Result<Warm, ReadError> {
+    pub(crate) async fn warm(self: &Rc<Self>, warming: &Warming) -> Result<Warm, ReadError> {
+        let Warming { cache, health } = warming;
         if let Some(warm) = self.warm_now() {
             cache.touch(self);
             return Ok(warm);
@@ -301,6 +310,7 @@ impl Segment {
         let unsaved = loaded.indexes.unsaved;
         let warm = self.set_warm(file, loaded.indexes);
         if unsaved && let Err(error) = self.save_indexes().await {
+            health.judge(&path, &error);
             tracing::warn!(path = %path.display(), %error, "can not write the rebuilt indexes");
         }
         cache.add(self);
@@ -348,6 +358,20 @@ impl Segment {
             self.aborted.borrow_mut().not_saved();
         }
         written
+    }
+
+    /// Opens the file again, for a sync beside the flushes. The kernel tells a failed writeback once per
+    /// handle (its `errseq_t`): by that of the flushes, a sync beside one could be told of the failure that
+    /// the flush asks for, and the flush that all is on the disk.
+    pub(crate) async fn open_apart(&self) -> io::Result<File> {
+        fs::open(&self.path(), OpenMode::ReadWrite).await
+    }
+
+    /// Makes durable what was changed through `file`, beside the flushes: by a handle apart, unless there is
+    /// none to be had.
+    pub(crate) async fn sync_apart(&self, file: &File) -> io::Result<()> {
+        let own = self.open_apart().await;
+        fs::sync_in_background(own.as_ref().unwrap_or(file), || ()).await
     }
 
     /// Takes note of a batch that was written.

@@ -101,7 +101,7 @@ impl Log {
     ) -> Result<(), ReadError> {
         let mut at = from;
         loop {
-            let (segment, size, next, cache) = {
+            let (segment, size, next, warming) = {
                 let state = self.inner.state.borrow();
                 state.check_readable()?;
                 if at >= state.written_end {
@@ -111,9 +111,9 @@ impl Log {
                 let segment = state.segments[index].clone();
                 let size = segment.size.get();
                 let next = state.segments.get(index + 1).map(|next| next.base);
-                (segment, size, next, state.options.cache.clone())
+                (segment, size, next, state.warming())
             };
-            let warm = match segment.warm(&cache).await {
+            let warm = match segment.warm(&warming).await {
                 Err(ReadError::Replaced) => continue,
                 warm => warm?,
             };

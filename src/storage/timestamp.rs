@@ -172,8 +172,8 @@ impl Log {
     }
 
     async fn warm(&self, segment: &Rc<Segment>) -> Result<Warm, ReadError> {
-        let cache = self.inner.state.borrow().options.cache.clone();
-        segment.warm(&cache).await
+        let warming = self.inner.state.borrow().warming();
+        segment.warm(&warming).await
     }
 
     /// The first record of `segment` at or above the log's start with a timestamp of at least

@@ -26,7 +26,7 @@ use crate::log::{Log, Stage, State};
 use crate::name::{index_path, snapshot_path, time_index_path};
 
 /// Name of the file of all marks of a log directory.
-const FILE: &str = "thalweg-written-checkpoint";
+pub(crate) const FILE: &str = "thalweg-written-checkpoint";
 /// A larger one is not read.
 const FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
@@ -69,6 +69,14 @@ impl Marks {
         match fs::unlink(&dir.join(FILE)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
+        }
+    }
+
+    /// Those of this life only.
+    pub(crate) fn believing_none(self) -> Marks {
+        Marks {
+            found: PartitionOffsets::new(),
+            ..self
         }
     }
 
@@ -194,10 +202,11 @@ impl Log {
         };
         for segment in unsaved {
             // What is not scanned again is not told again.
-            segment.save_aborted().await.map_err(LogError::io(
+            let saved = segment.save_aborted().await.map_err(LogError::io(
                 "write the aborted transactions of",
                 &segment.path(),
-            ))?;
+            ));
+            self.inner.judged(saved)?;
         }
         // A segment that was closed meanwhile has written them, or does so later, durably.
         if let Some(warm) = segment.warm_now().filter(|_| !segment.indexes_saved.get()) {
@@ -209,15 +218,15 @@ impl Log {
                 (index_path(dir, segment.base), offsets),
                 (time_index_path(dir, segment.base), times),
             ] {
-                fs::replace_file(&path, Bytes::from(bytes))
-                    .await
-                    .map_err(LogError::io("write", &path))?;
+                let written = fs::replace_file(&path, Bytes::from(bytes)).await;
+                self.inner
+                    .judged(written.map_err(LogError::io("write", &path)))?;
             }
         }
         let path = snapshot_path(dir, at);
-        fs::replace_file(&path, Bytes::from(snapshot))
-            .await
-            .map_err(LogError::io("write", &path))?;
+        let written = fs::replace_file(&path, Bytes::from(snapshot)).await;
+        self.inner
+            .judged(written.map_err(LogError::io("write", &path)))?;
         let before = {
             let mut state = self.inner.state.borrow_mut();
             let before = std::mem::replace(&mut state.mark, Mark::at(at, segment.base, bytes));

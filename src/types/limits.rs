@@ -347,6 +347,13 @@ pub const COMPACTION_BACKOFF_MS_MAX: u64 = 10 * 60 * 1_000;
 /// than shards; when full, the shard waits.
 pub const COMPACTION_ROUNDS_WAITING_MAX: usize = 1_024;
 
+/// Log directories of one broker.
+pub const LOG_DIRS_MAX: usize = 100;
+
+/// How long a failing disk is given to take the trace of its failure before the broker goes on, or ends,
+/// without it.
+pub const DISK_TRACE_MS_MAX: u64 = 1_000;
+
 /// Time between two looks at the disks of the log directories.
 pub const DISK_LOOK_EVERY_MS: u64 = 250;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::unistd::syncfs;
 
 use super::file::{File, FsError, OpenMode};
@@ -194,6 +194,24 @@ pub async fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
             }
         }
         Ok(entries)
+    })
+    .await
+}
+
+/// Drops the pages of a file that are in memory and need not be written, so that the next read asks the
+/// disk. A file that is gone has none.
+///
+/// # Errors
+/// The kernel's.
+pub async fn drop_cached(path: &Path) -> io::Result<()> {
+    run(&NAMESPACE, "drop the cached pages of", path, |path| {
+        let opened = perform(Operation::Look(path), || fs::File::open(path));
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+        Ok(posix_fadvise(&file, 0, 0, advice)?)
     })
     .await
 }

@@ -120,8 +120,8 @@ impl Log {
         if let Some(known) = segment.first_timestamp() {
             return Ok(Some(known));
         }
-        let cache = self.inner.state.borrow().options.cache.clone();
-        let warm = segment.warm(&cache).await?;
+        let warming = self.inner.state.borrow().warming();
+        let warm = segment.warm(&warming).await?;
         let size = segment.size.get();
         let mut scan = BatchScan::new(warm.file, Check::Headers, segment.base, 0, size);
         let first = step(&mut scan, segment)

@@ -255,11 +255,7 @@ impl Log {
             return;
         };
         let health = &self.inner.state.borrow().options.health;
-        match *operation {
-            "fdatasync" | "fsync" => health.judge_sync(path, source),
-            "open" | "read" | "stat" => {}
-            _changes => health.judge(path, source),
-        }
+        health.judge_operation(operation, path, source);
     }
 
     async fn remove_cleaned(&self) {

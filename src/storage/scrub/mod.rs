@@ -249,8 +249,8 @@ impl Log {
             }
             segment.drop_memory();
         }
-        let cache = self.inner.state.borrow().options.cache.clone();
-        match segment.warm(&cache).await {
+        let warming = self.inner.state.borrow().warming();
+        match segment.warm(&warming).await {
             Ok(_) | Err(ReadError::Replaced) => {}
             Err(error) => tracing::warn!(%error, "an index can not be made anew"),
         }

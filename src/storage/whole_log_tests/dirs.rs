@@ -5,10 +5,11 @@ use std::path::Path;
 
 use thalweg_types::{BrokerId, ClusterId, Offset, TopicPartition, Uuid};
 
-use super::{TestLog, on_both_engines};
+use super::{TOPIC_ID, TestLog, on_both_engines};
 use crate::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, LogOptions,
-    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, set_partition_aside,
+    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
+    set_partition_aside,
 };
 
 fn policy() -> OpenPolicy {
@@ -24,6 +25,53 @@ fn policy() -> OpenPolicy {
 
 async fn open(path: &Path) -> LogDir {
     LogDir::open(path, policy()).await.expect("opened")
+}
+
+/// ST-18: after its disk failed, a directory is neither clean nor marked for the next start, which takes the
+/// trace of that away.
+#[test]
+fn st_18_a_start_believes_nothing_of_a_life_in_which_the_disk_failed() {
+    on_both_engines(|dir| async move {
+        let marks = [(PartitionName::new("t", 0), Offset(7))];
+        let marks: PartitionOffsets = marks.into_iter().collect();
+        let name = PartitionName::new("t", 0);
+        drop(open(&dir).await);
+        for failed in [false, true] {
+            let life = open(&dir).await;
+            life.write_marks(&marks).await.expect("marked");
+            life.mark_clean(-1, &BTreeSet::new()).await.expect("marked");
+            if failed {
+                leave_trace(&dir, "an fsync failed").await.expect("left");
+                life.write_marks(&marks).await.expect("written behind it");
+            }
+            drop(life);
+            let next = open(&dir).await;
+            // Where the kernel can not tell one mount from another there are no marks at all.
+            let has_marks = thalweg_reactor::fs::cache_lifetime(&dir)
+                .await
+                .expect("told")
+                .is_some();
+            let believed = next.opening(&name, TOPIC_ID).written;
+            assert_eq!(next.was_clean(), !failed);
+            assert_eq!(believed, (has_marks && !failed).then_some(Offset(7)));
+            next.begin().await.expect("begun");
+            assert!(!dir.join("thalweg-condemned").exists());
+        }
+    });
+}
+
+#[test]
+fn only_what_is_missing_or_empty_is_blank() {
+    on_both_engines(|dir| async move {
+        let is_blank = async |name: &str| LogDir::is_blank(&dir.join(name)).await.expect("told");
+        assert!(is_blank("missing").await);
+        std::fs::create_dir_all(dir.join("fresh/lost+found")).expect("made");
+        assert!(is_blank("fresh").await);
+        drop(open(&dir.join("used")).await);
+        assert!(!is_blank("used").await);
+        std::fs::write(dir.join("file"), "").expect("made");
+        assert!(LogDir::is_blank(&dir.join("file")).await.is_err());
+    });
 }
 
 async fn refusal(path: &Path, policy: OpenPolicy) -> LogDirError {
