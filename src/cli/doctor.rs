@@ -27,8 +27,10 @@ use system::System;
 /// What `--json` prints; field names stay.
 #[derive(Serialize)]
 struct Report {
-    /// Where the data lies or will lie.
+    /// Where the data lies or will lie; of several directories the first.
     data_dir: PathBuf,
+    /// All of them.
+    data_dirs: Vec<PathBuf>,
     /// In the order of the checks.
     findings: Vec<Finding>,
     /// With `--probe` only.
@@ -41,17 +43,23 @@ struct Report {
 /// The settings are wrong, the probe can not write, or something is a problem.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let config = settings::load(&args.settings, None)?.config;
-    let data_dir = settings::data_dir(&args.settings, &config);
-    let folder = existing(&data_dir)?;
-    let findings = examine(&System::of_this_machine(), &folder);
+    let dirs = settings::data_dirs(&args.settings, &config);
+    let data_dirs: Vec<PathBuf> = dirs.all().into_iter().map(Path::to_owned).collect();
+    let mut folders = Vec::with_capacity(data_dirs.len());
+    for dir in &data_dirs {
+        folders.push(existing(dir)?);
+    }
+    let findings = examine(&System::of_this_machine(), &folders);
     let probe = if args.probe {
         let seconds = f64::from(args.seconds);
-        Some(probe::measure(&folder, seconds).map_err(|error| cannot_probe(&folder, &error))?)
+        let folder = &folders[0];
+        Some(probe::measure(folder, seconds).map_err(|error| cannot_probe(folder, &error))?)
     } else {
         None
     };
     let report = Report {
-        data_dir,
+        data_dir: data_dirs[0].clone(),
+        data_dirs,
         findings,
         probe,
     };
@@ -75,14 +83,27 @@ fn cannot_probe(folder: &Path, error: &io::Error) -> Failure {
     Failure::new(Exit::Failed, text)
 }
 
-/// All findings of a machine with data in a folder that exists.
-fn examine(system: &System, folder: &Path) -> Vec<Finding> {
+/// All findings of a machine with data in folders that exist.
+fn examine(system: &System, folders: &[PathBuf]) -> Vec<Finding> {
     let engine = ring::engine(system);
     let mut findings = kernel::findings(system);
     findings.extend(process::findings(system));
-    findings.extend(storage::findings(system, folder));
+    for folder in folders {
+        let mut here = storage::findings(system, folder);
+        if folders.len() > 1 {
+            for finding in &mut here {
+                finding.found.push_str(&format!(" ({})", folder.display()));
+            }
+        }
+        findings.extend(here);
+    }
     findings.push(engine);
-    findings.extend(ring::trials(folder));
+    findings.extend(
+        folders
+            .first()
+            .map(|folder| ring::trials(folder))
+            .unwrap_or_default(),
+    );
     findings
 }
 

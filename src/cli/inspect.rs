@@ -39,6 +39,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
     };
     let mut total = Summary::default();
     let mut is_to_repair = false;
+    let metadata = args
+        .paths
+        .iter()
+        .find(|path| path.join(METADATA_DIR).is_dir());
     for path in &args.paths {
         let has_metadata = is_metadata(path) || path.join(METADATA_DIR).is_dir();
         let options = InspectOptions {
@@ -53,7 +57,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         let summary = outcome.map_err(|e| unreadable(&e))?;
         add(&mut total, &summary);
         if path.join(repair::META_PROPERTIES).is_file() {
-            match runtime.block_on(repair::preview(path)) {
+            let metadata = metadata.unwrap_or(path);
+            match runtime.block_on(repair::preview(path, metadata)) {
                 Ok(lines) => {
                     is_to_repair |= !lines.is_empty();
                     printer.repairs(&lines)?;

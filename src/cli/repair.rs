@@ -32,62 +32,100 @@ pub(crate) const META_PROPERTIES: &str = "meta.properties";
 /// repaired and `--yes` was not given.
 pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
     let config = settings::load(&args.settings, None)?.config;
-    let path = settings::data_dir(&args.settings, &config);
-    if fs::metadata(path.join(META_PROPERTIES)).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
-        let text = format!(
-            "{} is no data directory: it has no {META_PROPERTIES}. --config FILE or --data-dir D says where the \
-             broker's is",
-            path.display()
-        );
-        return Err(Failure::new(Exit::NotFound, text));
-    }
+    let dirs = settings::data_dirs(&args.settings, &config);
     let runtime = Runtime::new(RuntimeOptions {
         name: "repair".to_owned(),
         engine: EngineChoice::Plain,
         ..RuntimeOptions::default()
     })
     .context("no runtime")?;
-    runtime.block_on(async {
-        let dir = LogDir::examine(&path).await.map_err(anyhow::Error::from)?;
-        let found = examine_all(&dir, &config).await?;
-        let is_meant = |one: &Examination| {
-            args.partitions.is_empty() || args.partitions.contains(&one.name.to_string())
-        };
-        let (found, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_meant);
-        print(&found);
-        if !others.is_empty() {
-            let names: Vec<_> = others.iter().map(|one| one.name.to_string()).collect();
-            println!(
-                "not named and damaged too: {}; the next start may take them offline",
-                names.join(", ")
-            );
+    let mut left_out = Vec::new();
+    let mut examined = Vec::new();
+    let image = image(&dirs.metadata.join(METADATA_DIR));
+    for path in dirs.all() {
+        if fs::metadata(path.join(META_PROPERTIES)).is_err_and(|e| e.kind() == ErrorKind::NotFound)
+        {
+            left_out.push(path);
+            continue;
         }
-        if found.is_empty() {
-            println!("{}: nothing to repair", path.display());
-            return Ok(());
-        }
-        if !args.yes {
-            let text = format!(
-                "{} to repair; nothing was changed. Files from a backup are better where there are some; to \
-                 do what is said above, add --yes",
-                count(found.len())
-            );
-            return Err(Failure::new(Exit::Failed, text));
-        }
-        repair(&dir, &found).await.map_err(anyhow::Error::from)?;
-        println!(
-            "{} repaired: the next start gives every partition a higher leader epoch, so that clients see \
-             what they may have read and is gone",
-            count(found.len())
+        let dir = runtime.block_on(LogDir::examine(path));
+        examined.push(dir.map_err(anyhow::Error::from)?);
+    }
+    if examined.is_empty() || left_out.contains(&dirs.metadata.as_path()) {
+        let text = format!(
+            "{} is no data directory: it has no {META_PROPERTIES}. --config FILE or --data-dir D says where the \
+             broker's is",
+            dirs.metadata.display()
         );
-        Ok(())
-    })
+        return Err(Failure::new(Exit::NotFound, text));
+    }
+    for path in &left_out {
+        println!(
+            "{}: not looked at: it has no {META_PROPERTIES}",
+            path.display()
+        );
+    }
+    runtime.block_on(run_on(args, &examined, &image?, &config))
+}
+
+async fn run_on(
+    args: &RepairArgs,
+    dirs: &[LogDir],
+    image: &Image,
+    config: &BrokerConfig,
+) -> Result<(), Failure> {
+    let is_meant = |one: &Examination| {
+        args.partitions.is_empty() || args.partitions.contains(&one.name.to_string())
+    };
+    let mut found = Vec::new();
+    let mut others = Vec::new();
+    for dir in dirs {
+        let damaged = examine_all(dir, dirs, image, config).await?;
+        let (here, not_named): (Vec<_>, Vec<_>) = damaged.into_iter().partition(is_meant);
+        print(&here);
+        others.extend(not_named.iter().map(|one| one.name.to_string()));
+        found.push((dir, here));
+    }
+    if !others.is_empty() {
+        println!(
+            "not named and damaged too: {}; the next start may take them offline",
+            others.join(", ")
+        );
+    }
+    let damaged: usize = found.iter().map(|(_, here)| here.len()).sum();
+    if damaged == 0 {
+        let paths: Vec<_> = dirs
+            .iter()
+            .map(|dir| dir.path().display().to_string())
+            .collect();
+        println!("{}: nothing to repair", paths.join(", "));
+        return Ok(());
+    }
+    if !args.yes {
+        let text = format!(
+            "{} to repair; nothing was changed. Files from a backup are better where there are some; to \
+             do what is said above, add --yes",
+            count(damaged)
+        );
+        return Err(Failure::new(Exit::Failed, text));
+    }
+    for (dir, here) in found.iter().filter(|(_, here)| !here.is_empty()) {
+        repair(dir, here).await.map_err(anyhow::Error::from)?;
+    }
+    println!(
+        "{} repaired: the next start gives every partition a higher leader epoch, so that clients see \
+         what they may have read and is gone",
+        count(damaged)
+    );
+    Ok(())
 }
 
 /// What `thalweg repair` would do to a data directory, for `thalweg inspect`. Nothing where a broker runs on it.
-pub(crate) async fn preview(path: &Path) -> anyhow::Result<Vec<String>> {
+/// The metadata log is in `metadata`, another directory or the same.
+pub(crate) async fn preview(path: &Path, metadata: &Path) -> anyhow::Result<Vec<String>> {
     let dir = LogDir::examine(path).await?;
-    let found = examine_all(&dir, &BrokerConfig::default()).await?;
+    let image = image(&metadata.join(METADATA_DIR))?;
+    let found = examine_all(&dir, &[], &image, &BrokerConfig::default()).await?;
     Ok(found.iter().flat_map(lines).collect())
 }
 
@@ -140,8 +178,13 @@ fn said(repair: &Repair) -> String {
     }
 }
 
-async fn examine_all(dir: &LogDir, config: &BrokerConfig) -> anyhow::Result<Vec<Examination>> {
-    let image = image(&dir.path().join(METADATA_DIR))?;
+/// What is damaged in `dir`, which may be one of several.
+async fn examine_all(
+    dir: &LogDir,
+    all: &[LogDir],
+    image: &Image,
+    config: &BrokerConfig,
+) -> anyhow::Result<Vec<Examination>> {
     let mut names = BTreeSet::new();
     for topic in image.topics() {
         for index in topic.partitions.keys() {
@@ -154,8 +197,9 @@ async fn examine_all(dir: &LogDir, config: &BrokerConfig) -> anyhow::Result<Vec<
         let Some(topic) = image.topic(&name.topic) else {
             continue;
         };
-        let is_new = !known.contains_key(name) && !dir.path().join(name.to_string()).exists();
-        if is_new {
+        let is_in = |dir: &LogDir| dir.path().join(name.to_string()).exists();
+        let is_here = is_in(dir);
+        if !is_here && (!known.contains_key(name) || all.iter().any(is_in)) {
             continue;
         }
         let overrides = image.topic_overrides(&name.topic);

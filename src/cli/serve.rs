@@ -10,8 +10,6 @@ mod scrubbing;
 mod shards;
 mod signals;
 
-use std::path::Path;
-
 use anyhow::Context;
 use thalweg_config::{ConfigWarning, Place, Placed};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, process};
@@ -67,13 +65,9 @@ fn warn_of(warnings: &[Placed<ConfigWarning>]) {
     }
 }
 
-/// Ends the process because no log directory is left to serve from, on whatever thread found that out.
-fn disk_failed(dir: &Path, reason: &str) -> ! {
-    tracing::error!(
-        "fatal: no log directory works any more ({}: {reason}): look at the disk; the next \
-        start recovers what is on it",
-        dir.display()
-    );
+/// Ends the process because there is no log directory left to serve from, for that reason.
+fn disk_failed(what: &str) -> ! {
+    tracing::error!("fatal: {what}: look at the disk; the next start recovers what is on it");
     std::process::exit(Exit::DiskFailed as i32)
 }
 

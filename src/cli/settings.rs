@@ -39,11 +39,35 @@ pub(crate) fn load(
         .map_err(|errors| Failure::new(Exit::Usage, errors.to_string()))
 }
 
-/// The directory of the logs. The flag is taken as it stands, also where it is not UTF-8.
-pub(crate) fn data_dir(args: &SettingsArgs, config: &BrokerConfig) -> PathBuf {
-    match &args.data_dir {
-        Some(dir) => dir.clone(),
-        None => PathBuf::from(config.log_dir()),
+/// The directories of a broker's data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DataDirs {
+    /// The log directories; one at least.
+    pub(crate) logs: Vec<PathBuf>,
+    /// That of the metadata log: one of those, or another.
+    pub(crate) metadata: PathBuf,
+}
+
+impl DataDirs {
+    /// Each once: the log directories, then that of the metadata log if it is none of them.
+    pub(crate) fn all(&self) -> Vec<&Path> {
+        let own = Some(&self.metadata).filter(|dir| !self.logs.contains(dir));
+        self.logs.iter().chain(own).map(PathBuf::as_path).collect()
+    }
+}
+
+/// The directories that the settings name. The flag is taken as it stands, also where it is not UTF-8.
+pub(crate) fn data_dirs(args: &SettingsArgs, config: &BrokerConfig) -> DataDirs {
+    let logs: Vec<PathBuf> = match &args.data_dir {
+        Some(dir) => vec![dir.clone()],
+        None => config.log_dirs().iter().map(PathBuf::from).collect(),
+    };
+    DataDirs {
+        metadata: match config.metadata_log_dir() {
+            Some(dir) => PathBuf::from(dir),
+            None => logs[0].clone(),
+        },
+        logs,
     }
 }
 

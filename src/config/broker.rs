@@ -207,16 +207,21 @@ impl BrokerConfig {
         self.text("broker.rack")
     }
 
-    /// The first of `log.dirs`, else of `log.dir`, which has a default.
+    /// The log directories, in their order: `log.dirs`, else `log.dir`, which has a default. Never empty.
     #[must_use]
-    pub fn log_dir(&self) -> &str {
-        let first = |key| match self.value(key) {
-            Some(Value::List(items)) => items.first().map(String::as_str),
+    pub fn log_dirs(&self) -> &[String] {
+        let some = |key| match self.value(key) {
+            Some(Value::List(items)) if !items.is_empty() => Some(&items[..]),
             _other => None,
         };
-        first("log.dirs")
-            .or_else(|| first("log.dir"))
-            .unwrap_or(".")
+        let found = some("log.dirs").or_else(|| some("log.dir"));
+        found.expect("settings that name no directory are refused")
+    }
+
+    /// `metadata.log.dir`; `None` = the first log directory.
+    #[must_use]
+    pub fn metadata_log_dir(&self) -> Option<&str> {
+        self.text("metadata.log.dir")
     }
 
     /// `thalweg.cluster.id`.
@@ -537,7 +542,8 @@ mod tests {
         assert_eq!((c.engine(), c.ring_entries()), (Engine::Auto, 256));
         assert_eq!(c.headroom_bytes(), None);
         assert_eq!((c.broker_rack(), c.cluster_id()), (None, None));
-        assert_eq!(c.log_dir(), "data");
+        assert_eq!(c.log_dirs(), ["data"]);
+        assert_eq!(c.metadata_log_dir(), None);
         let listener = c.client_listeners()[0].to_string();
         assert_eq!(listener, "PLAINTEXT://127.0.0.1:9092");
         assert_eq!(c.advertised_listener("PLAINTEXT"), None);

@@ -351,8 +351,9 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     Property::broker_unset(
         "log.dirs",
         Kind::List(Items::Any),
-        "Directory of the data; the flag `--data-dir` wins over it. Only one is used in this \
-         version: several are refused.",
+        "Directories of the data, best on a disk each; the flag `--data-dir` wins over them. A new \
+         partition goes where there is most free room for each partition. One that is missing, or \
+         fails later, takes its partitions offline, and the others go on.",
     )
     .active(),
     Property::broker(
@@ -570,8 +571,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     Property::broker_unset(
         "metadata.log.dir",
         Kind::Text,
-        "Directory of the metadata log. Only that of the logs, which is its default, is taken in \
-         this version.",
+        "Directory of the metadata log: one of `log.dirs` (the first of them when this is not set), or \
+         one of its own, which then holds nothing else. Without it there is no broker.",
     )
     .active(),
     Property::broker(

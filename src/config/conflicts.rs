@@ -1,5 +1,7 @@
 //! Settings that do not go together, and what this broker can not be.
 
+use thalweg_types::limits::LOG_DIRS_MAX;
+
 use crate::broker::BrokerConfig;
 use crate::error::ConfigError;
 use crate::value::Value;
@@ -59,12 +61,13 @@ impl BrokerConfig {
         found
     }
 
-    /// All data lies in one directory.
+    /// There must be one, and no more than can be numbered.
     fn bad_directories(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         for key in ["log.dirs", "log.dir"] {
-            if let [_, second, ..] = self.items(key) {
-                let reason = format!("{second} is a second directory; one is used in this version");
+            let count = self.items(key).len();
+            if count > LOG_DIRS_MAX {
+                let reason = format!("{count} directories; at most {LOG_DIRS_MAX} are served");
                 found.push((key, reason));
             }
         }
@@ -74,20 +77,14 @@ impl BrokerConfig {
         {
             found.push(("log.dir", "name a directory for the data".to_owned()));
         }
-        let logs = self.log_dir();
-        if let Some(dir) = self.text("metadata.log.dir").filter(|dir| *dir != logs) {
-            let reason = format!(
-                "{dir} is not the directory of the logs, {logs}, where the metadata log lies in \
-                 this version"
-            );
-            found.push(("metadata.log.dir", reason));
-        }
         found
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use thalweg_types::limits::LOG_DIRS_MAX;
+
     use crate::settings::Settings;
 
     fn refusal(file: &str) -> Option<String> {
@@ -102,6 +99,7 @@ mod tests {
             "process.roles=controller, broker\nnode.id=4\ncontroller.quorum.voters=4@h:9093",
             "broker.id=7\ncontroller.quorum.bootstrap.servers=h:9093",
             "log.dirs=/a\nmetadata.log.dir=/a",
+            "log.dirs=/a, /b\nmetadata.log.dir=/m",
             "log.dirs=/a\nlog.dir=",
             "log.dirs=",
             "authorizer.class.name=",
@@ -127,12 +125,7 @@ mod tests {
                 "controller.quorum.voters=1@h:1,2@i:1",
                 "f:1: controller.quorum.voters: 2@i:1",
             ),
-            ("log.dirs=/a,/b", "f:1: log.dirs: /b is a second"),
             ("log.dir=", "f:1: log.dir: name a directory"),
-            (
-                "log.dirs=/a\nmetadata.log.dir=/m",
-                "f:2: metadata.log.dir: /m is not",
-            ),
             (
                 "authorizer.class.name=A",
                 "f:1: authorizer.class.name: A: access control",
@@ -141,6 +134,27 @@ mod tests {
             let text = refusal(file).expect(file);
             assert!(text.starts_with(start), "{file}: {text}");
         }
+    }
+
+    #[test]
+    fn log_dirs_are_a_list_and_log_dir_stands_in_for_it() {
+        let dirs = |file: &str| {
+            let mut settings = Settings::new();
+            settings.add_file("f", file.as_bytes());
+            let config = settings.load().expect(file).config;
+            let metadata = config.metadata_log_dir().map(str::to_owned);
+            (config.log_dirs().to_vec(), metadata)
+        };
+        let (logs, metadata) = dirs("log.dirs= /a , /b,/a\nlog.dir=/c");
+        assert_eq!(
+            (&logs[..], metadata),
+            (&["/a".to_owned(), "/b".to_owned()][..], None)
+        );
+        assert_eq!(dirs("log.dirs=\nlog.dir=/c, /d").0, ["/c", "/d"]);
+        assert_eq!(dirs("metadata.log.dir=/m").1.as_deref(), Some("/m"));
+        let many: Vec<String> = (0..=LOG_DIRS_MAX).map(|i| format!("/{i}")).collect();
+        let text = refusal(&format!("log.dirs={}", many.join(","))).expect("too many");
+        assert!(text.starts_with("f:1: log.dirs: 101 directories"), "{text}");
     }
 
     #[test]

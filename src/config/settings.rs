@@ -322,7 +322,7 @@ mod tests {
         settings.add_data_dir("/d,with comma");
         let loaded = settings.load().expect("the bad value does not count");
         assert_eq!(loaded.config.num_partitions(), 3);
-        assert_eq!(loaded.config.log_dir(), "/d,with comma");
+        assert_eq!(loaded.config.log_dirs(), ["/d,with comma"]);
         assert_eq!(loaded.config.node_id().0, 2);
         assert_eq!(loaded.warnings, []);
     }
@@ -331,7 +331,7 @@ mod tests {
     fn all_errors_come_at_once_with_their_lines() {
         let mut settings = of_file(
             "# comment\nnum.partition=3\nnum.io.threads=0\nbroker.rack=\\u12\n\
-             retention.ms=1\nthalweg.colour=red\n=x\nlog.dirs=/a,/b\n",
+             retention.ms=1\nthalweg.colour=red\n=x\nlog.dir=\n",
         );
         settings.add_setting("nothing");
         settings.add_listen("9092");
@@ -346,7 +346,7 @@ mod tests {
              log.retention.ms?)",
             "server.properties:6: Unknown broker config name: thalweg.colour",
             "server.properties:7: Unknown broker config name: ",
-            "server.properties:8: log.dirs: /b is a second directory",
+            "server.properties:8: log.dir: name a directory",
         ];
         assert_eq!(text.lines().count(), starts.len(), "{text}");
         for (line, start) in text.lines().zip(starts) {

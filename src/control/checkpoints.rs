@@ -1,4 +1,4 @@
-//! The checkpoint files in the root of the log directory, as this process will leave them.
+//! The checkpoint files in the root of one log directory, as this process will leave them.
 
 use std::collections::BTreeSet;
 
@@ -53,6 +53,12 @@ impl Checkpoints {
     #[must_use]
     pub fn dir(&self) -> &LogDir {
         &self.dir
+    }
+
+    /// As [`Checkpoints::dir`].
+    #[must_use]
+    pub fn dir_mut(&mut self) -> &mut LogDir {
+        &mut self.dir
     }
 
     /// Takes recovery points by id from those by name, where the directory had none by id.
@@ -232,23 +238,26 @@ impl Checkpoints {
     }
 
     /// Writes the checkpoints, then the clean marker if every log that was open deserves it. Those that this
-    /// life did not open are told apart, so that one of them does not have all others checked.
+    /// life did not open are told apart, so that one of them does not have all others checked. `metadata_end`
+    /// is told where the metadata log is in this directory.
     ///
     /// # Errors
     /// See [`LogError`]; the next start then recovers.
     pub async fn close(
         mut self,
-        metadata_end: Offset,
+        metadata_end: Option<Offset>,
         stopped: Vec<StoppedPartition>,
     ) -> Result<CleanMark, LogError> {
-        let metadata = MetadataLog::partition();
-        let mut closed = BTreeSet::from([metadata.clone()]);
         let mut open: BTreeSet<PartitionName> = stopped.iter().map(|s| s.name.clone()).collect();
-        open.insert(metadata.clone());
         // Nothing was written to them since the last clean stop.
-        closed.extend(self.found_damaged.keys().cloned());
-        self.recovery_points.insert(metadata, metadata_end);
-        self.known_points.insert(MetadataLog::id(), metadata_end);
+        let mut closed: BTreeSet<_> = self.found_damaged.keys().cloned().collect();
+        if let Some(end) = metadata_end {
+            let metadata = MetadataLog::partition();
+            open.insert(metadata.clone());
+            closed.insert(metadata.clone());
+            self.recovery_points.insert(metadata, end);
+            self.known_points.insert(MetadataLog::id(), end);
+        }
         for partition in stopped {
             let name = partition.name;
             self.known_points

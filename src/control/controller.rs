@@ -1,6 +1,7 @@
 //! The controller of a one-node cluster: one request at a time, each durable before it shows.
 
 mod admin;
+mod directories;
 mod opening;
 mod owed;
 mod reading;
@@ -13,17 +14,18 @@ use std::sync::Arc;
 use thalweg_config::BrokerConfig;
 use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
 use thalweg_metadata::{
-    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
+    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
+    ReplicaHome, Resource,
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::time::Instant;
 use thalweg_reactor::{mailbox, oneshot, process, time};
-use thalweg_storage::{LogDir, LogError, MetaProperties, PartitionName, Recovery};
+use thalweg_storage::{LogError, PartitionName, Recovery};
 use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
-use thalweg_types::{ClusterId, Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
+use thalweg_types::{Offset, ShardId, TimestampMs, TopicPartition, Uuid};
 
-use crate::checkpoints::Checkpoints;
 use crate::facts::Facts;
+use crate::log_dirs::{LogDirs, despite_lack_of_room};
 use crate::loggers::Loggers;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 use crate::requests::{ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
@@ -49,8 +51,8 @@ pub enum Start {
 pub struct ControllerSetup {
     /// The metadata as it was read.
     pub metadata: ReadMetadata,
-    /// The log directory and its checkpoints.
-    pub checkpoints: Checkpoints,
+    /// The log directories and their checkpoints.
+    pub dirs: LogDirs,
     /// How this start came about.
     pub start: Start,
     /// The broker's properties.
@@ -81,7 +83,9 @@ pub enum StartError {
     Directory(#[from] LogError),
     /// `meta.properties` names another directory than the metadata log beside it (ST-28).
     #[error(
-        "{}: directory.id is {}, and the metadata log beside it was written in directory {wanted}: one of          them is damaged or from elsewhere. Put the file right, or restore the directory from a backup.          Nothing was changed", file.display(), found.map_or_else(|| "missing".to_owned(), |id| id.to_string())
+        "{}: directory.id is {}, and the metadata log was written beside directory {wanted}: one of \
+         them is damaged or from elsewhere. Put the file right, or restore the directory from a backup. \
+         Nothing was changed", file.display(), found.map_or_else(|| "missing".to_owned(), |id| id.to_string())
     )]
     OtherDirectory {
         /// The file.
@@ -90,6 +94,29 @@ pub enum StartError {
         found: Option<Uuid>,
         /// What the metadata says.
         wanted: Uuid,
+    },
+    /// A partition was found in two log directories: which of them has its records, only an operator can
+    /// tell.
+    #[error(
+        "{} and {} are folders of one partition: look into both (`thalweg inspect`), move the wrong one \
+         away, and start again. Nothing was changed", first.display(), second.display()
+    )]
+    FoundTwice {
+        /// One folder.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// The metadata log is in another directory than the configuration says.
+    #[error(
+        "{} is a metadata log, and the directory of the metadata log is {}: name its directory in \
+         metadata.log.dir, or put it first in log.dirs. Nothing was changed", found.display(), configured.display()
+    )]
+    MetadataElsewhere {
+        /// Where there is one.
+        found: PathBuf,
+        /// Where it is to be.
+        configured: PathBuf,
     },
     /// A shard could not take its partitions.
     #[error("shard {0} ended while it opened its partitions")]
@@ -113,7 +140,7 @@ pub struct Controller {
     log: MetadataLog,
     owed: Owed,
     view: Arc<ClusterView>,
-    checkpoints: Checkpoints,
+    dirs: LogDirs,
     /// As this process was started.
     at_start: Arc<BrokerConfig>,
     /// With what was set since.
@@ -130,8 +157,8 @@ pub struct Controller {
 
 /// What the controller leaves to whoever stops the broker.
 pub struct Ended {
-    /// The log directory and its checkpoints.
-    pub checkpoints: Checkpoints,
+    /// The log directories and their checkpoints.
+    pub dirs: LogDirs,
     /// Everything below is durable in the metadata log.
     pub metadata_end: Offset,
 }
@@ -145,45 +172,50 @@ impl Controller {
     pub async fn start(setup: ControllerSetup) -> Result<Controller, StartError> {
         let ControllerSetup {
             metadata,
+            mut dirs,
             start,
             config,
             ..
         } = setup;
         let mut random = setup.random;
-        let mut checkpoints = setup.checkpoints;
-        let meta = checkpoints.dir().meta().clone();
+        let cluster_id = dirs.metadata().meta().cluster_id.clone();
         let local = config.node_id();
 
         let ReadMetadata {
             mut log,
             records,
             mut image,
+            survey,
         } = metadata;
-        checkpoints.dir().begin().await?;
+        dirs.begin().await?;
+        dirs.give_ids(|| Uuid::from_random(random())).await?;
+        dirs.settle(&image, local, &survey);
         let mut first = Vec::new();
         if records.is_empty() {
             first.extend(initial_records());
         }
         let incarnation = Uuid::from_random(random());
-        let registration = registration(&config, &setup.endpoints, incarnation, &meta);
+        let registration = registration(&config, &setup.endpoints, incarnation, &dirs);
         first.push(image.register_broker(&registration));
-        first.extend(image.elect_for_leaderless(local));
+        let home = |at| dirs.replica_home(&image, local, at);
+        let works = |at| matches!(home(at), Some(ReplicaHome::In(_)));
+        first.extend(image.settle_directories(local, home));
+        first.extend(image.elect_for_leaderless(local, works));
         if start == Start::AfterCrash {
-            first.extend(image.raise_leader_epochs(local));
+            first.extend(image.raise_leader_epochs(local, works));
         }
         let owed = Owed::write(&mut log, &first).await?;
         image = image.apply(&first)?.0;
 
-        let former = former_topics(&records, &image);
-        set_strays_aside(checkpoints.dir(), &image, &former).await?;
-        keep_known(&mut checkpoints, &image).await?;
+        dirs.set_strays_aside(&survey).await?;
+        despite_lack_of_room(dirs.keep_known(&image).await)?;
         let at_start = config;
         let config = with_dynamic(&at_start, &image);
         let shard_count = u16::try_from(setup.shards.len()).unwrap_or(u16::MAX);
         let view = Arc::new(ClusterView {
             placement: Placement::new(&image, local, shard_count),
             image: Arc::new(image),
-            cluster_id: meta.cluster_id,
+            cluster_id,
             config: Arc::clone(&config),
             broker_id: local,
             endpoints: setup.endpoints,
@@ -192,7 +224,7 @@ impl Controller {
             log,
             owed,
             view,
-            checkpoints,
+            dirs,
             at_start,
             config,
             shards: setup.shards,
@@ -203,7 +235,7 @@ impl Controller {
             not_recorded: BTreeMap::new(),
         };
         let damaged = controller.open_all().await?;
-        controller.checkpoints.record_damaged(&damaged).await?;
+        controller.dirs.record_damaged(&damaged).await?;
         controller.facts.set_cluster(&controller.view);
         Ok(controller)
     }
@@ -232,6 +264,7 @@ impl Controller {
                     let _ = reply.send(self.producer_ids().await);
                 }
                 ControlRequest::Admin(request) => self.administer(request).await,
+                ControlRequest::DirectoryFailed(dir) => self.on_directory_failed(dir).await,
                 ControlRequest::DeleteTopics {
                     request,
                     version,
@@ -244,13 +277,14 @@ impl Controller {
         self.log.close().await?;
         Ok(Ended {
             metadata_end: self.log.durable_end(),
-            checkpoints: self.checkpoints,
+            dirs: self.dirs,
         })
     }
 
     fn decisions<'a>(&'a mut self, image: &'a Image) -> Decisions<'a> {
         Decisions::new(image, &self.config, &mut *self.random)
             .with_partitions_max(self.partitions_max)
+            .with_directories(self.config.node_id(), self.dirs.rooms())
     }
 
     /// Makes records durable and visible. If that fails it logs `failure`, and every row of the answer
@@ -280,7 +314,7 @@ impl Controller {
         // Applied before the append, so that records which contradict the image are never written.
         let (image, delta) = self.view.image.apply(&records)?;
         if !delta.partitions_changed.is_empty() {
-            self.checkpoints.catch_up().await?;
+            self.dirs.catch_up().await?;
         }
         self.settle().await?;
         self.log
@@ -317,10 +351,13 @@ impl Controller {
             let Some(partition) = topic.partitions.get(&id.partition) else {
                 continue;
             };
+            let name = PartitionName::new(topic.name.to_string(), id.partition.0);
+            let told = partition.directory_of(view.broker_id);
             open[usize::from(owner)].push(PartitionToOpen {
                 id,
                 topic: topic.name.to_string(),
                 leader_epoch: partition.leader_epoch,
+                dir: self.dirs.place_new(name, told),
                 opening: Recovery::AfterCleanStop.into(),
             });
         }
@@ -347,14 +384,8 @@ impl Controller {
                 tracing::error!(shard, "{}", failure.line);
             }
         }
-        if let Err(error) = self
-            .checkpoints
-            .retain(
-                |name| !deleted.contains(name),
-                |id| !delta.topics_removed.contains_key(&id.topic),
-            )
-            .await
-        {
+        let is_gone = |id: TopicPartition| delta.topics_removed.contains_key(&id.topic);
+        if let Err(error) = self.dirs.forget(&deleted, is_gone).await {
             tracing::error!(%error, "checkpoints of deleted partitions not removed");
         }
     }
@@ -384,7 +415,7 @@ fn registration(
     config: &BrokerConfig,
     endpoints: &[Endpoint],
     incarnation: Uuid,
-    meta: &MetaProperties,
+    dirs: &LogDirs,
 ) -> Registration {
     Registration {
         id: config.node_id(),
@@ -392,7 +423,7 @@ fn registration(
         endpoints: endpoints.iter().map(registered).collect(),
         features: Vec::new(),
         rack: config.broker_rack().map(str::to_owned),
-        log_dirs: meta.directory_id.into_iter().collect(),
+        log_dirs: dirs.working_ids(),
     }
 }
 
@@ -435,96 +466,6 @@ fn with_dynamic(at_start: &BrokerConfig, image: &Image) -> Arc<BrokerConfig> {
     Arc::new(config)
 }
 
-/// Forgets what the checkpoints say of partitions that the metadata does not know.
-async fn keep_known(checkpoints: &mut Checkpoints, image: &Image) -> Result<(), LogError> {
-    let metadata = MetadataLog::partition();
-    let retained = checkpoints
-        .retain(
-            |name| *name == metadata || is_known(image, name),
-            |id| id == MetadataLog::id() || image.partition(id).is_some(),
-        )
-        .await;
-    despite_lack_of_room(retained)?;
-    checkpoints.know(ids_of(image));
-    Ok(())
-}
-
-/// All partitions, by name and by id.
-fn ids_of(image: &Image) -> impl Iterator<Item = (PartitionName, TopicPartition)> {
-    image.topics().flat_map(|topic| {
-        topic.partitions.keys().map(|index| {
-            let id = TopicPartition {
-                topic: topic.id,
-                partition: *index,
-            };
-            (PartitionName::new(topic.name.to_string(), index.0), id)
-        })
-    })
-}
-
-fn is_known(image: &Image, name: &PartitionName) -> bool {
-    image.topic(&name.topic).is_some_and(|topic| {
-        topic
-            .partitions
-            .keys()
-            .any(|index| *index == name.partition)
-    })
-}
-
-/// A start on a full disk goes on, so that topics can be deleted: what was left undone is done at the next.
-fn despite_lack_of_room<T>(result: Result<T, LogError>) -> Result<Option<T>, LogError> {
-    match result {
-        Ok(done) => Ok(Some(done)),
-        Err(error) if error.may_pass() => {
-            tracing::warn!(%error, "left undone for lack of room or rights; done at the next start");
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Topics that the metadata once knew and does not any more, with their names.
-fn former_topics(records: &[Record], image: &Image) -> BTreeSet<(TopicId, String)> {
-    let topic = |record: &Record| match record {
-        Record::Topic(topic) => Some((topic.topic_id, topic.name.clone())),
-        _other => None,
-    };
-    let topics = records.iter().filter_map(topic);
-    topics
-        .filter(|(id, _)| image.topic_by_id(*id).is_none())
-        .collect()
-}
-
-/// Directories of partitions that the metadata does not know are kept, but out of the way: a crash
-/// between the record that deletes a topic and the removal of its files leaves them (ST-15).
-///
-/// Where the metadata has the partition, its directory goes only when it is that of an earlier topic
-/// of the name. Any other id is a damaged `partition.metadata`: the records beside it are not put away
-/// for an empty log. Its owner finds that out and takes the partition offline.
-async fn set_strays_aside(
-    dir: &LogDir,
-    image: &Image,
-    former: &BTreeSet<(TopicId, String)>,
-) -> Result<(), LogError> {
-    for found in dir.partitions().await? {
-        if found.name == MetadataLog::partition() {
-            continue;
-        }
-        let is_former = found
-            .topic_id
-            .is_some_and(|id| former.contains(&(id, found.name.topic.clone())));
-        let known = is_known(image, &found.name) && !is_former;
-        if !known {
-            let aside = dir.set_aside(&found).await;
-            if let Some(to) = despite_lack_of_room(aside)? {
-                tracing::warn!(partition = %found.name, to = %to.display(),
-                    "no topic knows this directory: set aside, delete it when you are sure");
-            }
-        }
-    }
-    Ok(())
-}
-
 fn registered(endpoint: &Endpoint) -> BrokerEndpoint {
     BrokerEndpoint {
         name: endpoint.name.clone(),
@@ -537,7 +478,7 @@ fn registered(endpoint: &Endpoint) -> BrokerEndpoint {
 /// The cluster before anything is known of it: what shards begin with.
 #[must_use]
 pub fn empty_view(
-    dir: &LogDir,
+    dirs: &LogDirs,
     config: &BrokerConfig,
     endpoints: &[Endpoint],
     shards: u16,
@@ -546,7 +487,7 @@ pub fn empty_view(
     ClusterView {
         placement: Placement::new(&image, config.node_id(), shards),
         image: Arc::new(image),
-        cluster_id: ClusterId(dir.meta().cluster_id.0.clone()),
+        cluster_id: dirs.metadata().meta().cluster_id.clone(),
         config: Arc::new(config.clone()),
         broker_id: config.node_id(),
         endpoints: endpoints.to_vec(),

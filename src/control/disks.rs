@@ -33,70 +33,68 @@ impl Headroom {
     }
 }
 
-/// The watch over all log directories.
+/// The watch over one log directory. Each has its own, so that a disk which does not answer keeps nobody
+/// from looking at the others.
 pub struct DiskWatch {
     headroom: Headroom,
     facts: Arc<Facts>,
-    dirs: Vec<Watched>,
-}
-
-struct Watched {
+    index: usize,
     health: Arc<DirHealth>,
     /// It was said that the disk does not answer.
     stalled: bool,
 }
 
 impl DiskWatch {
-    /// Looks once, so that the first request meets what is true, and from then on in the background.
-    pub async fn begin(headroom: Headroom, facts: Arc<Facts>, dirs: Vec<Arc<DirHealth>>) {
-        let watched = |health| Watched {
-            health,
-            stalled: false,
-        };
-        let mut watch = DiskWatch {
-            headroom,
-            facts,
-            dirs: dirs.into_iter().map(watched).collect(),
-        };
-        watch.look().await;
-        task::spawn(async move {
-            loop {
-                time::sleep(Duration::from_millis(DISK_LOOK_EVERY_MS)).await;
-                watch.look().await;
-            }
-        });
+    /// Looks once at each, so that the first request meets what is true, and from then on in the
+    /// background.
+    pub async fn begin(headroom: Headroom, facts: &Arc<Facts>, dirs: Vec<Arc<DirHealth>>) {
+        for (index, health) in dirs.into_iter().enumerate() {
+            let mut watch = DiskWatch {
+                headroom,
+                facts: Arc::clone(facts),
+                index,
+                health,
+                stalled: false,
+            };
+            watch.look().await;
+            task::spawn(async move {
+                loop {
+                    time::sleep(Duration::from_millis(DISK_LOOK_EVERY_MS)).await;
+                    watch.look().await;
+                }
+            });
+        }
     }
 
     async fn look(&mut self) {
-        let mut facts = Vec::with_capacity(self.dirs.len());
-        for dir in &mut self.dirs {
-            dir.look_at_answers();
-            let space = fs::space(dir.health.path()).await.ok();
-            if let Some(space) = space {
-                let room = Room {
-                    total: space.total_bytes,
-                    usable: space.usable_bytes,
-                    headroom: self.headroom.bytes(space.total_bytes),
-                };
-                dir.health.on_room(room).await;
-            }
-            facts.push(LogDirFacts {
-                path: dir.health.path().to_string_lossy().into_owned(),
-                is_offline: dir.health.failure().is_some(),
-                is_full: dir.health.is_full(),
-                total_bytes: space.map(|space| space.total_bytes),
-                usable_bytes: space.map(|space| space.usable_bytes),
-                oldest_operation: dir
-                    .health
-                    .oldest_operation()
-                    .map_or(Duration::ZERO, |oldest| oldest.age),
-            });
+        let health = Arc::clone(&self.health);
+        let is_offline = health.failure().is_some();
+        let mut space = None;
+        // A disk that failed is left alone.
+        if !is_offline {
+            self.look_at_answers();
+            space = fs::space(health.path()).await.ok();
         }
-        self.facts.set_log_dirs(facts);
+        if let Some(space) = space {
+            let room = Room {
+                total: space.total_bytes,
+                usable: space.usable_bytes,
+                headroom: self.headroom.bytes(space.total_bytes),
+            };
+            health.on_room(room).await;
+        }
+        let oldest = health.oldest_operation().filter(|_| !is_offline);
+        let facts = LogDirFacts {
+            path: health.path().to_string_lossy().into_owned(),
+            is_offline,
+            is_full: health.is_full() && !is_offline,
+            total_bytes: space.map(|space| space.total_bytes),
+            usable_bytes: space.map(|space| space.usable_bytes),
+            oldest_operation: oldest.map_or(Duration::ZERO, |oldest| oldest.age),
+        };
+        self.facts.set_log_dir(self.index, facts);
     }
-}
 
-impl Watched {
     fn look_at_answers(&mut self) {
         let limit = Duration::from_millis(DISK_STALL_MS);
         let oldest = self.health.oldest_operation();

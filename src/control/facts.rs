@@ -61,9 +61,13 @@ impl Facts {
             .sum();
     }
 
-    /// The state of the log directories.
-    pub fn set_log_dirs(&self, dirs: Vec<LogDirFacts>) {
-        self.lock().log_dirs = dirs;
+    /// The state of a log directory, by its number.
+    pub fn set_log_dir(&self, index: usize, dir: LogDirFacts) {
+        let dirs = &mut self.lock().log_dirs;
+        if dirs.len() <= index {
+            dirs.resize_with(index + 1, LogDirFacts::default);
+        }
+        dirs[index] = dir;
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ProcessFacts> {

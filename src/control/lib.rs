@@ -21,7 +21,9 @@ mod facts;
 mod history;
 pub mod http;
 mod lag;
+mod log_dirs;
 mod loggers;
+mod losses;
 mod metadata_log;
 mod offline;
 mod progress;
@@ -29,7 +31,6 @@ mod readiness;
 mod requests;
 mod view;
 
-pub use checkpoints::Checkpoints;
 pub use controller::{
     Controller, ControllerSetup, Ended, ReadMetadata, Start, StartError, empty_view,
 };
@@ -37,7 +38,9 @@ pub use disks::{DiskWatch, Headroom};
 pub use facts::Facts;
 pub use history::{HistoryAnswer, MemberNames, RebalanceLine};
 pub use lag::{Behind, GroupPosition, GroupQuestion, Positioned, Positions};
+pub use log_dirs::{DirFound, DirIndex, LogDirs};
 pub use loggers::Loggers;
+pub use losses::{Loss, Losses};
 pub use metadata_log::{MetadataLog, MetadataLogError};
 pub use offline::OfflinePartitions;
 pub use progress::{OpeningProgress, OpeningSoFar};

@@ -17,6 +17,7 @@ use thalweg_storage::{Opening, PartitionName};
 use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition};
 
 use crate::lag::GroupQuestion;
+use crate::log_dirs::DirIndex;
 use crate::loggers::Loggers;
 use crate::offline::OfflinePartitions;
 use crate::view::ClusterView;
@@ -57,6 +58,8 @@ pub enum ControlRequest {
     },
     /// What an administrator asks for.
     Admin(AdminRequest),
+    /// A log directory has failed, and others go on.
+    DirectoryFailed(DirIndex),
     /// DeleteTopics.
     DeleteTopics {
         /// As the client sent it.
@@ -181,6 +184,8 @@ pub struct PartitionToOpen {
     pub topic: String,
     /// Epoch in which this broker leads it.
     pub leader_epoch: LeaderEpoch,
+    /// The log directory that it is in; `None` when that is not here.
+    pub dir: Option<DirIndex>,
     /// How its log was left, where it is not new.
     pub opening: Opening,
 }
@@ -229,6 +234,13 @@ pub enum ShardCommand {
         /// Told when all of it is done, with what could not be done.
         done: oneshot::Sender<Vec<ApplyFailure>>,
     },
+    /// Serve nothing of a log directory from here on: it has failed.
+    DirectoryFailed {
+        /// Which.
+        dir: DirIndex,
+        /// Told when nothing is.
+        done: oneshot::Sender<()>,
+    },
     /// Copy the shard's metrics.
     Scrape {
         /// Gets the copy.
@@ -266,6 +278,15 @@ impl ControlHandle {
     #[must_use]
     pub fn offline(&self) -> &OfflinePartitions {
         &self.offline
+    }
+
+    /// Tells that a log directory has failed, while others go on.
+    pub async fn directory_failed(&self, dir: DirIndex) {
+        // Refused only while stopping.
+        let _ = self
+            .requests
+            .send(ControlRequest::DirectoryFailed(dir))
+            .await;
     }
 
     /// The log levels in force.

@@ -13,6 +13,7 @@ use thalweg_config::BrokerConfig;
 use thalweg_protocol::ErrorCode;
 use thalweg_types::{BrokerId, TopicId};
 
+use crate::directories::Directories;
 use crate::image::Image;
 use crate::record::Record;
 
@@ -72,6 +73,8 @@ pub struct Controller<'a> {
     config: &'a BrokerConfig,
     draw: &'a mut dyn FnMut() -> [u8; 16],
     partitions_max: usize,
+    /// Of the broker `local`, which decides.
+    local: Option<(BrokerId, Directories)>,
 }
 
 impl<'a> Controller<'a> {
@@ -86,6 +89,17 @@ impl<'a> Controller<'a> {
             config,
             draw,
             partitions_max: usize::MAX,
+            local: None,
+        }
+    }
+
+    /// Gives new replicas of `local` one of these log directories. Without this, a broker with several
+    /// is left to say itself where they are.
+    #[must_use]
+    pub fn with_directories(self, local: BrokerId, directories: Directories) -> Controller<'a> {
+        Controller {
+            local: Some((local, directories)),
+            ..self
         }
     }
 

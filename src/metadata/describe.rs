@@ -50,7 +50,7 @@ pub fn describe_topic_partitions(
         row.partitions = rest
             .by_ref()
             .take(room)
-            .map(|(i, p)| partition(*i, p))
+            .map(|(i, p)| partition(image, *i, p))
             .collect();
         room -= row.partitions.len();
         response.topics.push(row);
@@ -93,6 +93,7 @@ fn described(topic: &Topic, operations: i32) -> DescribeTopicPartitionsResponseT
 }
 
 fn partition(
+    image: &Image,
     index: PartitionIndex,
     partition: &Partition,
 ) -> DescribeTopicPartitionsResponsePartition {
@@ -110,6 +111,6 @@ fn partition(
         isr_nodes: ids(&partition.in_sync),
         eligible_leader_replicas: Some(ids(&partition.eligible)),
         last_known_elr: Some(ids(&partition.last_known_eligible)),
-        offline_replicas: Vec::new(),
+        offline_replicas: ids(&image.offline_replicas(partition)),
     }
 }

@@ -152,9 +152,10 @@ fn log_dirs(page: &mut Page, dirs: &[LogDirFacts]) {
         }
     };
     let flag = |set: bool| Some(f64::from(u8::from(set)));
+    let offline = dirs.iter().filter(|dir| dir.is_offline).count();
     gauge(
         "thalweg_log_dir_offline",
-        "1 when the disk of the log directory has failed.",
+        "1 when the disk of the log directory has failed, or it was not there at the start.",
         &|dir| flag(dir.is_offline),
     );
     gauge(
@@ -177,6 +178,13 @@ fn log_dirs(page: &mut Page, dirs: &[LogDirFacts]) {
         "Age of the oldest write or flush that the disk has not answered; 0 when none is under way.",
         &|dir| Some(dir.oldest_operation.as_secs_f64()),
     );
+    const OFFLINE: &str = "thalweg_log_dirs_offline";
+    page.head(
+        OFFLINE,
+        "gauge",
+        "Log directories whose disk has failed, or that were not there at the start.",
+    );
+    page.sample(OFFLINE, &[], offline as u64);
 }
 
 fn engines(page: &mut Page, cores: &[CoreMetrics]) {

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +10,15 @@ use std::time::Duration;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ApplyFailure, ClusterView, ControlHandle, OpeningProgress, PartitionToOpen, Reconfigured,
-    ShardCommand, StoppedPartition,
+    ApplyFailure, ClusterView, ControlHandle, DirIndex, OpeningProgress, PartitionToOpen,
+    Reconfigured, ShardCommand, StoppedPartition,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{
-    LogGate, Pinning, Runtime, RuntimeOptions, mailbox, spawn_shard_thread, task, time,
+    LogGate, Pinning, Runtime, RuntimeOptions, mailbox, oneshot, spawn_shard_thread, task, time,
 };
 use thalweg_storage::{
     Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, Scrubber, set_partition_aside,
@@ -76,10 +75,8 @@ pub struct ShardSetup {
     pub id: ShardId,
     /// The broker's properties.
     pub config: Arc<BrokerConfig>,
-    /// The log directory.
-    pub data_dir: PathBuf,
-    /// Whether it works.
-    pub health: Arc<DirHealth>,
+    /// The log directories, and whether they work.
+    pub dirs: Arc<[Arc<DirHealth>]>,
     /// Told of each log that is opened.
     pub opening: Arc<OpeningProgress>,
     /// Way to the controller.
@@ -168,8 +165,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         id: setup.id,
         config: setup.config,
         control: setup.control,
-        data_dir: setup.data_dir,
-        health: setup.health,
+        dirs: setup.dirs,
         metrics,
         peers,
         view: setup.view,
@@ -208,6 +204,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
                 life.reconfigure(&reconfigured);
                 let _ = done.send(failures);
             }
+            ShardCommand::DirectoryFailed { dir, done } => life.lose_directory(dir, done),
             ShardCommand::Scrape { reply } => {
                 let _ = reply.send(life.scrape());
             }
@@ -227,7 +224,6 @@ async fn run(setup: ShardSetup, engine: Engine) {
 fn shared_options(shard: &Shard, scrubber: Scrubber) -> LogOptions {
     LogOptions {
         metrics: Rc::clone(&shard.metrics),
-        health: Arc::clone(&shard.health),
         flush_bytes: shard.config.log_flush_interval_bytes(),
         flush_ms: shard.config.log_flush_interval_ms(),
         scrubber: Some(scrubber),
@@ -373,6 +369,12 @@ impl Lifecycle {
         view: &ClusterView,
         wanted: &PartitionToOpen,
     ) -> Result<Rc<Partition>, PartitionError> {
+        let health = wanted.dir.map(|dir| Arc::clone(self.shard.dir(dir)));
+        let health = health.filter(|health| health.failure().is_none());
+        let (Some(dir), Some(health)) = (wanted.dir, health) else {
+            self.opening.one_done();
+            return Err(PartitionError::DirectoryOffline);
+        };
         let overrides = view.image.topic_overrides(&wanted.topic);
         let (config, warnings) = TopicConfig::resolve(&view.config, overrides);
         for warning in warnings {
@@ -380,8 +382,11 @@ impl Lifecycle {
         }
         let context = OpenContext {
             local: self.shard.config.node_id(),
-            data_dir: &self.shard.data_dir,
-            options: log_options(&config, &self.log_options),
+            dir,
+            options: LogOptions {
+                health,
+                ..log_options(&config, &self.log_options)
+            },
             config: &config,
             metrics: &self.shard.metrics,
             failures: &self.append_failures,
@@ -419,10 +424,13 @@ impl Lifecycle {
                         });
                     }
                 }
-                None => failures.extend(self.free_name(id).await.err().map(|line| ApplyFailure {
-                    line,
-                    damaged: None,
-                })),
+                None => {
+                    let freed = self.free_name(id).await;
+                    failures.extend(freed.err().map(|line| ApplyFailure {
+                        line,
+                        damaged: None,
+                    }));
+                }
             }
         }
         let mut of_offsets = Vec::new();
@@ -434,8 +442,8 @@ impl Lifecycle {
                 }
                 Err(error) => error,
             };
-            self.shard.mark_offline(wanted.id);
-            failures.push(refused(&wanted, &error));
+            self.shard.mark_offline(wanted.id, wanted.dir);
+            failures.extend(refused(&wanted, &error));
             if error.may_pass() {
                 self.waiting.borrow_mut().push(wanted);
             }
@@ -454,14 +462,20 @@ impl Lifecycle {
     }
 
     /// The log of a deleted partition could not be opened: what is in its directory is kept, and the
-    /// next topic of that name finds none. Must run before the view without the topic is adopted.
+    /// next topic of that name finds none. Must run before the view without the topic is adopted. In a
+    /// directory that does not work it stays; the next start that finds it there sets it aside.
     async fn free_name(&self, id: TopicPartition) -> Result<(), String> {
+        let dir = self.shard.forget_offline(id);
+        let health = dir.map(|dir| self.shard.dir(dir));
+        let Some(health) = health.filter(|health| health.failure().is_none()) else {
+            return Ok(());
+        };
         let view = self.shard.view();
         let Some(topic) = view.image.topic_by_id(id.topic) else {
             return Ok(());
         };
         let name = PartitionName::new(topic.name.to_string(), id.partition.0);
-        match set_partition_aside(&self.shard.data_dir, name.clone()).await {
+        match set_partition_aside(health.path(), name.clone()).await {
             Ok(Some(to)) => {
                 tracing::warn!(partition = %name, to = %to.display(),
                     "deleted, but its log could not be opened: set aside, delete it when you are sure");
@@ -470,6 +484,21 @@ impl Lifecycle {
             Ok(None) => Ok(()),
             Err(error) => Err(format!("{name}: not set aside: {error}")),
         }
+    }
+
+    /// Answers everything that waits for something in a directory that failed, and serves nothing of it.
+    fn lose_directory(&self, dir: DirIndex, done: oneshot::Sender<()>) {
+        for partition in self.shard.partitions() {
+            if partition.dir() == dir {
+                self.shard.coordinators.close(partition.id());
+                self.shard.remove_partition(partition.id());
+                partition.fail();
+                self.shard.mark_offline(partition.id(), Some(dir));
+            }
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|wanted| wanted.dir != Some(dir));
+        let _ = done.send(());
     }
 
     /// Lets partitions that are open obey the settings of the current view.
@@ -530,8 +559,11 @@ impl Lifecycle {
     }
 }
 
-/// What to say of a partition that could not be opened.
-fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> ApplyFailure {
+/// What to say of a partition that could not be opened. Of a whole directory it is said once, elsewhere.
+fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> Option<ApplyFailure> {
+    if matches!(error, PartitionError::DirectoryOffline) {
+        return None;
+    }
     let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
     let advice = match (error.may_pass(), error.is_damage()) {
         (true, _) => "; tried again until the cause has passed",
@@ -541,10 +573,10 @@ fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> ApplyFailure {
         (false, false) => "",
     };
     let was_clean = wanted.opening.recovery == Recovery::AfterCleanStop;
-    ApplyFailure {
+    Some(ApplyFailure {
         line: format!("{name}: offline: {error}{advice}"),
         damaged: (error.is_damage() && was_clean).then_some(name),
-    }
+    })
 }
 
 /// Serves every connection that the acceptor hands over.

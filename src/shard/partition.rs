@@ -13,11 +13,11 @@ mod scrub;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 
 use thalweg_config::TopicConfig;
-use thalweg_control::{LogProgress, OpeningProgress, PartitionToOpen, StoppedPartition};
+use thalweg_control::{DirIndex, LogProgress, OpeningProgress, PartitionToOpen, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
@@ -42,6 +42,7 @@ use crate::producers;
 pub(crate) struct Partition {
     id: TopicPartition,
     topic: String,
+    dir: DirIndex,
     log: Log,
     replica: RefCell<Replica>,
     /// Appends whose answer the machine still owes.
@@ -74,6 +75,9 @@ pub(crate) enum PartitionError {
     /// Its log.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// Its log directory does not work, or is not here.
+    #[error("its log directory is offline")]
+    DirectoryOffline,
     /// Whether it has a directory can not be told.
     #[error("looking for {}: {source}", dir.display())]
     Look {
@@ -106,7 +110,8 @@ impl PartitionError {
         match self {
             PartitionError::Log(error) => error.may_pass(),
             PartitionError::Look { source, .. } => thalweg_storage::may_pass(source),
-            PartitionError::OtherTopic { .. }
+            PartitionError::DirectoryOffline
+            | PartitionError::OtherTopic { .. }
             | PartitionError::Producers(_)
             | PartitionError::Stale(_) => false,
         }
@@ -117,7 +122,8 @@ impl PartitionError {
         match self {
             PartitionError::Log(error) => error.is_damage(),
             PartitionError::OtherTopic { .. } => true,
-            PartitionError::Look { .. }
+            PartitionError::DirectoryOffline
+            | PartitionError::Look { .. }
             | PartitionError::Producers(_)
             | PartitionError::Stale(_) => false,
         }
@@ -127,7 +133,8 @@ impl PartitionError {
 /// What opening a partition needs to know of its shard and topic.
 pub(crate) struct OpenContext<'a> {
     pub(crate) local: BrokerId,
-    pub(crate) data_dir: &'a Path,
+    /// Number of the log directory whose health is in `options`.
+    pub(crate) dir: DirIndex,
     pub(crate) config: &'a TopicConfig,
     pub(crate) options: LogOptions,
     pub(crate) metrics: &'a Rc<RefCell<CoreMetrics>>,
@@ -162,7 +169,13 @@ impl Partition {
             epochs_stored,
             producers,
             snapshot_loaded,
-        } = open_log(wanted, &context, sink).await?;
+        } = match open_log(wanted, &context, sink).await {
+            Err(PartitionError::Log(error)) => {
+                context.options.health.judge_opening(&error);
+                return Err(error.into());
+            }
+            opened => opened?,
+        };
         let ack_point = ack_point(&context.options);
         match ack_point {
             AckPoint::Written => {}
@@ -205,6 +218,7 @@ impl Partition {
         let partition = Rc::new(Partition {
             id: wanted.id,
             topic: wanted.topic.clone(),
+            dir: context.dir,
             log,
             replica: RefCell::new(replica),
             produces: RefCell::default(),
@@ -229,6 +243,17 @@ impl Partition {
     /// Its log.
     pub(crate) fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// Number of its log directory.
+    pub(crate) fn dir(&self) -> DirIndex {
+        self.dir
+    }
+
+    /// Its log directory has failed: everything that waits here is told so.
+    pub(crate) fn fail(&self) {
+        self.retire(StopReason::StorageFailed);
+        self.wake_parked();
     }
 
     /// `<topic>-<partition>`, for log lines.
@@ -644,7 +669,8 @@ async fn open_log(
 ) -> Result<Opened, PartitionError> {
     let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
     let options = context.options.clone();
-    let dir = context.data_dir.join(name.to_string());
+    let parent = options.health.path().to_owned();
+    let dir = parent.join(name.to_string());
     let exists = match fs::exists(&dir).await {
         Err(source) => return Err(PartitionError::Look { dir, source }),
         Ok(exists) => exists,
@@ -660,8 +686,8 @@ async fn open_log(
         let _ = epochs.assign(wanted.leader_epoch, start);
         let epochs_stored = epochs.entries().to_vec();
         let beginning = Beginning { start, epochs };
-        let (parent, topic) = (context.data_dir, wanted.id.topic);
-        let log = Log::create_at(beginning, parent, name, topic, options, sink).await?;
+        let topic = wanted.id.topic;
+        let log = Log::create_at(beginning, &parent, name, topic, options, sink).await?;
         return Ok(Opened {
             log,
             epochs: EpochCache::default(),
@@ -681,7 +707,7 @@ async fn open_log(
     if context.config.cleanup_policy().compact {
         opening.gaps = Gaps::MayBe;
     }
-    let (log, report) = Log::open(context.data_dir, name, options, opening, sink).await?;
+    let (log, report) = Log::open(&parent, name, options, opening, sink).await?;
     if found.is_none() {
         tracing::warn!(partition = %log.name(), topic_id = %wanted.id.topic,
             "partition.metadata is missing or can not be read: written anew from the metadata");

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use thalweg_control::DirIndex;
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::oneshot;
 use thalweg_replica::EpochEnd;
@@ -35,8 +36,8 @@ pub(crate) enum Question {
 pub(crate) enum Answer {
     /// The epoch and its end.
     EpochEnd(EpochEnd),
-    /// Bytes.
-    Size(u64),
+    /// Bytes, and in which log directory.
+    Size(u64, DirIndex),
     /// Where the log begins now.
     LogStart(Offset),
 }
@@ -81,7 +82,7 @@ impl Answer {
     pub(crate) fn epoch_end(self) -> Result<EpochEnd, ErrorCode> {
         match self {
             Answer::EpochEnd(found) => Ok(found),
-            Answer::Size(_) | Answer::LogStart(_) => Err(ErrorCode::UnknownServerError),
+            Answer::Size(..) | Answer::LogStart(_) => Err(ErrorCode::UnknownServerError),
         }
     }
 
@@ -92,7 +93,7 @@ impl Answer {
     pub(crate) fn log_start(self) -> Result<Offset, ErrorCode> {
         match self {
             Answer::LogStart(start) => Ok(start),
-            Answer::Size(_) | Answer::EpochEnd(_) => Err(ErrorCode::UnknownServerError),
+            Answer::Size(..) | Answer::EpochEnd(_) => Err(ErrorCode::UnknownServerError),
         }
     }
 }

@@ -4,13 +4,12 @@
 //! mailbox when it is another. Callers do not see the difference.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
-use thalweg_control::{ClusterView, ControlHandle};
+use thalweg_control::{ClusterView, ControlHandle, DirIndex};
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_reactor::{mailbox, oneshot, task, time};
@@ -42,15 +41,15 @@ pub(crate) struct Shard {
     pub(crate) id: ShardId,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
-    pub(crate) data_dir: PathBuf,
-    pub(crate) health: Arc<DirHealth>,
+    pub(crate) dirs: Arc<[Arc<DirHealth>]>,
     pub(crate) metrics: SharedMetrics,
     peers: Vec<mailbox::Sender<Mail>>,
     view: SharedView,
     partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
     topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
-    /// Partitions of this shard whose log could not be opened.
-    offline: RefCell<HashSet<TopicPartition>>,
+    /// Partitions of this shard whose log could not be opened, or whose directory failed; each with that,
+    /// if it is here.
+    offline: RefCell<HashMap<TopicPartition, Option<DirIndex>>>,
     stopping: Cell<bool>,
     parks: Cell<ParkId>,
     pub(crate) fetch_sessions: RefCell<FetchSessions>,
@@ -84,8 +83,7 @@ pub(crate) struct ShardParts {
     pub(crate) id: ShardId,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
-    pub(crate) data_dir: PathBuf,
-    pub(crate) health: Arc<DirHealth>,
+    pub(crate) dirs: Arc<[Arc<DirHealth>]>,
     pub(crate) metrics: Rc<RefCell<CoreMetrics>>,
     pub(crate) peers: Vec<mailbox::Sender<Mail>>,
     pub(crate) view: Arc<ClusterView>,
@@ -99,8 +97,7 @@ impl Shard {
             id: parts.id,
             config: parts.config,
             control: parts.control,
-            data_dir: parts.data_dir,
-            health: parts.health,
+            dirs: parts.dirs,
             metrics: Rc::clone(&parts.metrics),
             peers: parts.peers,
             view: Rc::clone(&view),
@@ -160,16 +157,27 @@ impl Shard {
 
     /// Why this shard does not serve a partition that it was asked for.
     pub(crate) fn absence(&self, id: TopicPartition) -> ErrorCode {
-        match self.offline.borrow().contains(&id) {
+        match self.offline.borrow().contains_key(&id) {
             true => ErrorCode::KafkaStorageError,
             false => ErrorCode::NotLeaderOrFollower,
         }
     }
 
-    /// The log of this partition can not be opened: whoever asks is told so.
-    pub(crate) fn mark_offline(&self, id: TopicPartition) {
-        self.offline.borrow_mut().insert(id);
+    /// The log of this partition, in that directory, can not be opened: whoever asks is told so.
+    pub(crate) fn mark_offline(&self, id: TopicPartition, dir: Option<DirIndex>) {
+        self.offline.borrow_mut().insert(id, dir);
         self.control.offline().add(id);
+    }
+
+    /// A partition that may be offline is gone. Returns the directory that it was in.
+    pub(crate) fn forget_offline(&self, id: TopicPartition) -> Option<DirIndex> {
+        self.control.offline().remove(id);
+        self.offline.borrow_mut().remove(&id).flatten()
+    }
+
+    /// Whether a log directory works, and where it is.
+    pub(crate) fn dir(&self, dir: DirIndex) -> &Arc<DirHealth> {
+        &self.dirs[dir.0]
     }
 
     /// Nothing waits from here on: parked fetches are answered with what there is.
@@ -195,8 +203,6 @@ impl Shard {
     }
 
     pub(crate) fn remove_partition(&self, id: TopicPartition) -> Option<Rc<Partition>> {
-        self.offline.borrow_mut().remove(&id);
-        self.control.offline().remove(id);
         self.partitions.borrow_mut().remove(&id)
     }
 
@@ -348,7 +354,7 @@ impl Shard {
         let group = AppendGroup::new(asks.len(), reply);
         for ask in asks {
             match self.partition(ask.id) {
-                Some(partition) if !self.health.take_room(ask.batch.len()) => {
+                Some(partition) if !self.dir(partition.dir()).take_room(ask.batch.len()) => {
                     partition.refuse_for_room(ask.row, &group);
                 }
                 Some(partition) => partition.append(ask, acks, &group),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use thalweg_config::{BrokerConfig, TopicConfig};
-use thalweg_control::{ClusterView, ControlHandle, Endpoint, OpeningProgress, PartitionToOpen};
+use thalweg_control::{
+    ClusterView, ControlHandle, DirIndex, Endpoint, OpeningProgress, PartitionToOpen,
+};
 use thalweg_group::{Answer, Ask, Caller};
 use thalweg_metadata::{Image, Placement, Record};
 use thalweg_metrics::CoreMetrics;
@@ -71,8 +73,7 @@ impl Rig {
         let shard = Shard::new(ShardParts {
             id: ShardId(0),
             control: ControlHandle::new(requests, Arc::default()),
-            data_dir: dir.path().to_owned(),
-            health: DirHealth::new(dir.path()),
+            dirs: Arc::new([DirHealth::new(dir.path())]),
             metrics: Rc::clone(&metrics),
             peers: vec![peer],
             view: Arc::new(ClusterView {
@@ -89,18 +90,22 @@ impl Rig {
             }),
             config: Arc::clone(&config),
         });
-        let options = LogOptions::default();
+        let options = LogOptions {
+            health: Arc::clone(shard.dir(DirIndex(0))),
+            ..LogOptions::default()
+        };
         let queued = Rc::clone(&options.queued);
         let wanted = PartitionToOpen {
             id: ID,
             topic: "t".to_owned(),
             leader_epoch: LeaderEpoch(0),
+            dir: Some(DirIndex(0)),
             opening: Recovery::AfterCleanStop.into(),
         };
         let (topic_config, _) = TopicConfig::resolve(&config, std::iter::empty());
         let context = OpenContext {
             local: BrokerId(1),
-            data_dir: dir.path(),
+            dir: DirIndex(0),
             config: &topic_config,
             options,
             metrics: &metrics,
@@ -220,9 +225,9 @@ fn a_partition_that_is_deleted_is_offline_no_more() {
             partition: PartitionIndex(1),
             ..ID
         };
-        rig.shard.mark_offline(other);
+        rig.shard.mark_offline(other, Some(DirIndex(0)));
         assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 1));
-        rig.shard.remove_partition(other);
+        assert_eq!(rig.shard.forget_offline(other), Some(DirIndex(0)));
         assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 0));
     });
 }

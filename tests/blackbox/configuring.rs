@@ -235,7 +235,7 @@ fn format_gives_an_identity_once() {
 fn all_mistakes_of_a_file_come_at_once_with_their_lines() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let text = "num.partition=2\nnode.id=x\nlog.dirs=DATA,/b\nlisteners=SASL_SSL://h:9\n\
+    let text = "num.partition=2\nnode.id=x\nlog.dir=\nlisteners=SASL_SSL://h:9\n\
                 confluent.balancer.enable=true\n";
     let file = config_file(&data, text);
     for command in ["serve", "format"] {
@@ -243,7 +243,7 @@ fn all_mistakes_of_a_file_come_at_once_with_their_lines() {
         for (line, word) in [
             (1, "num.partitions"),
             (2, "whole number"),
-            (3, "second directory"),
+            (3, "name a directory"),
             (4, "only PLAINTEXT"),
         ] {
             let place = format!("{}:{line}: ", file.display());

@@ -16,7 +16,7 @@ use crate::wire::{Connection, Topic, error, newest, produce_request};
 
 /// The broker on plain system calls, where those of `calls` on `file` end with `errno`. strace steps aside
 /// (`-D`), so that the broker is our child and gets our signals.
-fn failing(calls: &str, errno: &str, file: &str) -> Options {
+pub fn failing(calls: &str, errno: &str, file: &str) -> Options {
     let trace = format!("trace={calls}");
     let inject = format!("inject={calls}:error={errno}");
     let words = [

@@ -27,6 +27,7 @@ mod groups;
 mod idempotence;
 mod kill_loop;
 mod limits;
+mod log_dirs;
 mod offsets;
 mod producing;
 mod refusals;

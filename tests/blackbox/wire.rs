@@ -74,11 +74,15 @@ impl Connection {
 
     /// Reads one response, which must be the one to `R`.
     pub fn receive<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
-        let frame = self
-            .read_frame()
-            .unwrap_or_else(|| panic!("closed instead of {:?}", R::KEY));
-        frame::decode_response::<R>(frame, version)
-            .unwrap_or_else(|error| panic!("{:?} version {version}: {error}", R::KEY))
+        self.receive_or_closed::<R>(version)
+            .unwrap_or_else(|| panic!("closed instead of {:?}", R::KEY))
+    }
+
+    /// As [`Connection::receive`]; `None` when the broker closed the connection.
+    pub fn receive_or_closed<R: Request>(&mut self, version: i16) -> Option<(i32, R::Response)> {
+        let frame = self.read_frame()?;
+        let decoded = frame::decode_response::<R>(frame, version);
+        Some(decoded.unwrap_or_else(|error| panic!("{:?} version {version}: {error}", R::KEY)))
     }
 
     /// Sends a request and reads its response.

@@ -10,20 +10,20 @@ use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
 use thalweg_control::http::HttpState;
 use thalweg_control::{
-    Checkpoints, ControlHandle, Controller, ControllerSetup, DiskWatch, Ended, Endpoint, Facts,
-    Headroom, Loggers, MetadataLogError, ReadMetadata, Readiness, ShardCommand, Start, StartError,
+    ControlHandle, ControlRequest, Controller, ControllerSetup, DirIndex, DiskWatch, Ended,
+    Endpoint, Facts, Headroom, LogDirs, Loggers, Loss, Losses, MetadataLogError, ReadMetadata,
+    Readiness, ShardCommand, Start, StartError,
 };
 use thalweg_metrics::{CoreMetrics, ProcessFacts};
 use thalweg_reactor::process::Signal;
 use thalweg_reactor::{mailbox, oneshot, task, time};
-use thalweg_storage::LogDir;
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 
 use super::endpoints::Taken;
 use super::layout::Layout;
 use super::shards::Shards;
 use super::signals::{self, Started};
-use super::{directory, endpoints, fatal};
+use super::{directory, disk_failed, endpoints, fatal};
 use crate::args::ServeArgs;
 use crate::service_manager;
 
@@ -75,11 +75,47 @@ pub(super) async fn run(
         accepted: Rc::new(RefCell::new(CoreMetrics::of_control())),
     };
     endpoints::serve_http(&args, assembly.http()).await?;
-    let (dir, start) = directory::open(&args, &assembly.config).await?;
-    let opened = assembly.open(dir, start, inboxes).await?;
+    let (dirs, start) = directory::open(&args, &assembly.config).await?;
+    let (losses, lost) = Losses::watch(&dirs);
+    if let Some(what) = losses.everything_lost() {
+        disk_failed(&what);
+    }
+    let (requests, asked) = mailbox::channel(MAILBOX_MESSAGES_MAX);
+    let control = ControlHandle::new(requests, Arc::clone(&assembly.loggers));
+    task::spawn(follow_losses(losses.clone(), lost, control.clone()));
+    let opened = match assembly.open(dirs, start, inboxes, control, asked).await {
+        Err(error) => match losses.everything_lost() {
+            Some(what) => {
+                tracing::error!("{error:#}");
+                disk_failed(&what)
+            }
+            None => return Err(error),
+        },
+        Ok(opened) => opened,
+    };
     assembly.facts.set_start(time::now() - began, start);
     started.mark();
     assembly.serve(opened, taken, began, signal).await
+}
+
+/// Goes on without log directories that fail, or ends the process. Never ends.
+async fn follow_losses(
+    losses: Losses,
+    mut lost: mailbox::Receiver<DirIndex>,
+    control: ControlHandle,
+) {
+    while let Some(dir) = lost.recv().await {
+        match losses.on_failure(dir).await {
+            Loss::One { dir, what } => {
+                tracing::error!(
+                    "LOG DIRECTORY OFFLINE ({what}): what is in it is answered with \
+                    KAFKA_STORAGE_ERROR, the others go on; look at its disk, then start the broker again"
+                );
+                control.directory_failed(dir).await;
+            }
+            Loss::Everything(what) => disk_failed(&what),
+        }
+    }
 }
 
 fn first_facts(config: &BrokerConfig) -> ProcessFacts {
@@ -104,22 +140,21 @@ impl Assembly {
     /// Replays the metadata, starts the shards and lets them open their logs.
     async fn open(
         &self,
-        dir: LogDir,
+        dirs: LogDirs,
         start: Start,
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
+        control: ControlHandle,
+        asked: mailbox::Receiver<ControlRequest>,
     ) -> anyhow::Result<Opened> {
         let headroom = self.config.headroom_bytes();
         let headroom = headroom.map_or(Headroom::Derived, Headroom::Bytes);
         // Before anything is written: a full disk gives the reserve back.
-        let disks = vec![Arc::clone(dir.health())];
-        DiskWatch::begin(headroom, Arc::clone(&self.facts), disks).await;
-        let metadata = ReadMetadata::read(&dir, self.config.node_id()).await?;
-        let (requests, inbox) = mailbox::channel(MAILBOX_MESSAGES_MAX);
-        let control = ControlHandle::new(requests, Arc::clone(&self.loggers));
+        DiskWatch::begin(headroom, &self.facts, dirs.healths()).await;
+        let metadata = ReadMetadata::read(&dirs, self.config.node_id()).await?;
         let mut shards = Shards::start(
             &self.layout,
             &self.config,
-            &dir,
+            &dirs,
             &self.endpoints,
             (control.clone(), self.facts.opening()),
             inboxes,
@@ -128,7 +163,7 @@ impl Assembly {
             metadata,
             start,
             config: Arc::clone(&self.config),
-            checkpoints: Checkpoints::of(dir),
+            dirs,
             endpoints: self.endpoints.clone(),
             shards: self.commands.clone(),
             random: Box::new(directory::random_bytes),
@@ -142,7 +177,7 @@ impl Assembly {
         })?;
         let (finished, ended) = oneshot::channel();
         task::spawn(async move {
-            let _ = finished.send(controller.run(inbox).await);
+            let _ = finished.send(controller.run(asked).await);
         });
         Ok(Opened {
             shards,

@@ -10,14 +10,13 @@ use std::thread::JoinHandle;
 use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
 use thalweg_control::{
-    ControlHandle, Endpoint, OpeningProgress, ShardCommand, StoppedPartition, empty_view,
+    ControlHandle, Endpoint, LogDirs, OpeningProgress, ShardCommand, StoppedPartition, empty_view,
 };
 use thalweg_metrics::CoreMetrics;
 use thalweg_net::{Acceptor, ConnectionSlots, Incoming};
 use thalweg_reactor::net::Listeners;
 use thalweg_reactor::{EngineChoice, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_shard::ShardSetup;
-use thalweg_storage::LogDir;
 use thalweg_types::ShardId;
 use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
 
@@ -41,13 +40,13 @@ impl Shards {
     pub(super) fn start(
         layout: &Layout,
         config: &Arc<BrokerConfig>,
-        dir: &LogDir,
+        dirs: &LogDirs,
         endpoints: &[Endpoint],
         (control, opening): (ControlHandle, &Arc<OpeningProgress>),
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
     ) -> anyhow::Result<Shards> {
         let count = layout.pins.len();
-        let view = Arc::new(empty_view(dir, config, endpoints, u16::try_from(count)?));
+        let view = Arc::new(empty_view(dirs, config, endpoints, u16::try_from(count)?));
         let mut shards = Shards {
             threads: Vec::new(),
             connections: Vec::new(),
@@ -56,6 +55,7 @@ impl Shards {
             cleaners: Cleaners::start(config, count)?,
             scrubbing: Scrubbing::start()?,
         };
+        let healths = dirs.log_healths();
         let links = thalweg_shard::connect(count);
         for (i, (commands, link)) in inboxes.into_iter().zip(links).enumerate() {
             let connections = Arc::new(AtomicUsize::new(0));
@@ -65,8 +65,7 @@ impl Shards {
             let setup = ShardSetup {
                 id: ShardId(u16::try_from(i)?),
                 config: Arc::clone(config),
-                data_dir: dir.path().to_owned(),
-                health: Arc::clone(dir.health()),
+                dirs: Arc::clone(&healths),
                 opening: Arc::clone(opening),
                 control: control.clone(),
                 commands,

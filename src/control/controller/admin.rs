@@ -98,7 +98,7 @@ impl Controller {
         starts: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
         let named = self.named(starts);
-        let recorded = self.checkpoints.record_log_starts(named).await;
+        let recorded = self.dirs.record_log_starts(named).await;
         self.told(recorded, "log starts")
     }
 
@@ -107,7 +107,7 @@ impl Controller {
         cleaned: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
         let named = self.named(cleaned);
-        let recorded = self.checkpoints.record_cleaned(named).await;
+        let recorded = self.dirs.record_cleaned(named).await;
         self.told(recorded, "ends of compaction")
     }
 
@@ -117,7 +117,7 @@ impl Controller {
     ) -> Result<(), ErrorCode> {
         let with_id = progress.into_iter().map(|(id, now)| (id, (id, now)));
         let named = self.named(with_id.collect());
-        let recorded = self.checkpoints.record_progress(named).await;
+        let recorded = self.dirs.record_progress(named).await;
         self.told(recorded, "recovery points")
     }
 
@@ -126,7 +126,7 @@ impl Controller {
         marks: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
         let named = self.named(marks);
-        let recorded = self.checkpoints.record_marks(named).await;
+        let recorded = self.dirs.record_marks(named).await;
         self.told(recorded, "marks of what is written")
     }
 

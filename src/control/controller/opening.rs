@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_reactor::{oneshot, task, time};
-use thalweg_storage::{Opening, PartitionName};
+use thalweg_storage::{Opening, PartitionName, Recovery};
 use thalweg_types::TopicPartition;
 use thalweg_types::limits::OPENING_SAID_EVERY_MS;
 
@@ -48,13 +48,16 @@ impl Controller {
                     continue;
                 };
                 let name = PartitionName::new(topic.name.to_string(), index.0);
+                let dir = self.dirs.home(&name);
+                let known = dir.and_then(|dir| self.dirs.opening(&name, topic.id, dir));
                 open[usize::from(owner.0)].push(PartitionToOpen {
                     id,
                     topic: topic.name.to_string(),
                     leader_epoch: partition.leader_epoch,
+                    dir,
                     opening: Opening {
                         epoch_max: Some(partition.leader_epoch),
-                        ..self.checkpoints.dir().opening(&name, topic.id)
+                        ..known.unwrap_or(Recovery::AfterCleanStop.into())
                     },
                 });
             }

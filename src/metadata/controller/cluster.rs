@@ -2,7 +2,7 @@
 
 use thalweg_protocol::messages::register_broker_record as register;
 use thalweg_protocol::messages::{FeatureLevelRecord, PartitionChangeRecord, RegisterBrokerRecord};
-use thalweg_types::{BrokerId, Uuid};
+use thalweg_types::{BrokerId, TopicPartition, Uuid};
 
 use crate::image::{BrokerEndpoint, BrokerFeature, Image, Partition};
 use crate::record::Record;
@@ -88,12 +88,17 @@ impl Image {
     }
 
     /// After an unclean start: the records that begin a new leader epoch for every partition that
-    /// `local` leads, so that clients find out what was cut (KIP-320). One batch for all.
+    /// `local` leads, so that clients find out what was cut (KIP-320). `works` is false where its log
+    /// directory does not. One batch for all.
     #[must_use]
-    pub fn raise_leader_epochs(&self, local: BrokerId) -> Vec<Record> {
-        self.changed_partitions(|partition| {
+    pub fn raise_leader_epochs(
+        &self,
+        local: BrokerId,
+        works: impl Fn(TopicPartition) -> bool,
+    ) -> Vec<Record> {
+        self.changed_partitions(|at, partition| {
             // Naming the leader, also the same one, raises the epoch when it is replayed.
-            (partition.leader == Some(local)).then(|| PartitionChangeRecord {
+            (partition.leader == Some(local) && works(at)).then(|| PartitionChangeRecord {
                 leader: local.0,
                 ..PartitionChangeRecord::default()
             })
@@ -101,12 +106,20 @@ impl Image {
     }
 
     /// The records that make `local` leader of every partition that has none and whose data it has in
-    /// full: Kafka's brokers give their leaderships away when they stop. One batch for all.
+    /// full, in a log directory that `works`: Kafka's brokers give their leaderships away when they stop.
+    /// One batch for all.
     #[must_use]
-    pub fn elect_for_leaderless(&self, local: BrokerId) -> Vec<Record> {
-        self.changed_partitions(|partition| {
+    pub fn elect_for_leaderless(
+        &self,
+        local: BrokerId,
+        works: impl Fn(TopicPartition) -> bool,
+    ) -> Vec<Record> {
+        self.changed_partitions(|at, partition| {
             let in_sync = partition.in_sync.contains(&local);
-            if partition.leader.is_some() || !(in_sync || partition.eligible.contains(&local)) {
+            if partition.leader.is_some()
+                || !works(at)
+                || !(in_sync || partition.eligible.contains(&local))
+            {
                 return None;
             }
             // One that is elected as eligible is all that is in sync then (KIP-966).
@@ -123,14 +136,18 @@ impl Image {
     }
 
     /// A record for each partition that `change` has one for.
-    fn changed_partitions(
+    pub(crate) fn changed_partitions(
         &self,
-        change: impl Fn(&Partition) -> Option<PartitionChangeRecord>,
+        change: impl Fn(TopicPartition, &Partition) -> Option<PartitionChangeRecord>,
     ) -> Vec<Record> {
         let mut records = Vec::new();
         for topic in self.topics() {
             for (index, partition) in &topic.partitions {
-                records.extend(change(partition).map(|change| {
+                let at = TopicPartition {
+                    topic: topic.id,
+                    partition: *index,
+                };
+                records.extend(change(at, partition).map(|change| {
                     Record::from(PartitionChangeRecord {
                         partition_id: index.0,
                         topic_id: topic.id,

@@ -338,7 +338,7 @@ impl Controller<'_> {
         Ok(brokers)
     }
 
-    fn write(&self, topic: &CreatableTopic, planned: &Planned, records: &mut Vec<Record>) {
+    fn write(&mut self, topic: &CreatableTopic, planned: &Planned, records: &mut Vec<Record>) {
         let name = topic.name.clone();
         records.push(
             TopicRecord {
@@ -369,7 +369,7 @@ impl Controller<'_> {
 
     /// A new partition on these brokers, those that live in sync, led by the first of them.
     pub(super) fn partition_record(
-        &self,
+        &mut self,
         topic_id: TopicId,
         partition_id: i32,
         replicas: &[BrokerId],
@@ -394,8 +394,14 @@ impl Controller<'_> {
         .into()
     }
 
-    /// The broker's log directory when it has just one; else the zero id, "not assigned yet".
-    fn directory_of(&self, id: BrokerId) -> Uuid {
+    /// One of ours for a replica here. Elsewhere the broker's log directory when it has just one; else
+    /// the zero id, "not assigned yet".
+    fn directory_of(&mut self, id: BrokerId) -> Uuid {
+        if let Some((local, directories)) = &mut self.local
+            && *local == id
+        {
+            return directories.assign().unwrap_or_default();
+        }
         match self
             .image
             .broker(id)

@@ -1,6 +1,7 @@
-//! DescribeLogDirs: what the log directory holds (KIP-113, KIP-827).
+//! DescribeLogDirs: what the log directories hold (KIP-113, KIP-827).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use thalweg_control::ClusterView;
@@ -10,6 +11,7 @@ use thalweg_protocol::messages::describe_log_dirs_response::{
 };
 use thalweg_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use thalweg_reactor::fs;
+use thalweg_storage::DirHealth;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
 use crate::question::{Answer, PartitionAnswer, PartitionAsk, Question};
@@ -40,13 +42,14 @@ pub(crate) async fn answer(
     }
     let mut answers = shard.ask_owners(asks).await;
     answers.sort_unstable_by_key(|answer| answer.slot);
-    let mut topics: BTreeMap<&str, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
+    let mut topics: Vec<TopicsOf<'_>> = Vec::new();
+    topics.resize_with(shard.dirs.len(), BTreeMap::new);
     for PartitionAnswer { slot, result, .. } in answers {
-        let Ok(Answer::Size(bytes)) = result else {
+        let Ok(Answer::Size(bytes, dir)) = result else {
             continue;
         };
         let (name, id) = wanted[slot];
-        topics
+        topics[dir.0]
             .entry(name)
             .or_default()
             .push(DescribeLogDirsPartition {
@@ -57,28 +60,39 @@ pub(crate) async fn answer(
                 is_future_key: false,
             });
     }
+    let mut results = Vec::with_capacity(topics.len());
+    for (health, topics) in shard.dirs.iter().zip(topics) {
+        results.push(row(health, topics).await);
+    }
+    DescribeLogDirsResponse {
+        results,
+        ..Default::default()
+    }
+}
+
+type TopicsOf<'n> = BTreeMap<&'n str, Vec<DescribeLogDirsPartition>>;
+
+/// One directory. Of one that failed nothing is known but that.
+async fn row(health: &DirHealth, topics: TopicsOf<'_>) -> DescribeLogDirsResult {
+    let mut row = DescribeLogDirsResult {
+        log_dir: absolute(health.path()),
+        ..Default::default()
+    };
+    if health.failure().is_some() {
+        row.error_code = ErrorCode::KafkaStorageError.code();
+        return row;
+    }
     let topic = |(name, partitions): (&str, Vec<_>)| DescribeLogDirsTopic {
         name: name.to_owned(),
         partitions,
     };
-    let mut result = DescribeLogDirsResult {
-        error_code: match shard.health.failure() {
-            None => ErrorCode::None.code(),
-            Some(_) => ErrorCode::KafkaStorageError.code(),
-        },
-        log_dir: absolute(&shard),
-        topics: topics.into_iter().map(topic).collect(),
-        ..Default::default()
-    };
+    row.topics = topics.into_iter().map(topic).collect();
     // Without the numbers the answer says "not known".
-    if let Ok(space) = fs::space(&shard.data_dir).await {
-        result.total_bytes = i64::try_from(space.total_bytes).unwrap_or(i64::MAX);
-        result.usable_bytes = i64::try_from(space.usable_bytes).unwrap_or(i64::MAX);
+    if let Ok(space) = fs::space(health.path()).await {
+        row.total_bytes = i64::try_from(space.total_bytes).unwrap_or(i64::MAX);
+        row.usable_bytes = i64::try_from(space.usable_bytes).unwrap_or(i64::MAX);
     }
-    DescribeLogDirsResponse {
-        results: vec![result],
-        ..Default::default()
-    }
+    row
 }
 
 /// Each partition that the request names and that exists, once; null names all.
@@ -114,8 +128,8 @@ fn wanted<'v>(
     wanted.into_iter().map(id).collect()
 }
 
-fn absolute(shard: &Shard) -> String {
-    let path = std::path::absolute(&shard.data_dir);
-    let path = path.as_deref().unwrap_or(&shard.data_dir);
+fn absolute(path: &Path) -> String {
+    let absolute = std::path::absolute(path);
+    let path = absolute.as_deref().unwrap_or(path);
     path.to_string_lossy().into_owned()
 }

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use thalweg_control::ClusterView;
 use thalweg_metadata::controller::InternalTopic;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::find_coordinator_response::Coordinator;
 use thalweg_protocol::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
+use thalweg_types::TopicPartition;
 
 use super::STOPPING;
 use crate::service::Call;
@@ -31,7 +33,12 @@ pub(crate) async fn answer(
     let found = find(&shard, request.key_type).await;
     let view = shard.view();
     let endpoint = view.endpoint(call.conn.listener());
-    let row = |key: String| match &found {
+    let of = |key: &str| {
+        found
+            .clone()
+            .and_then(|()| is_led(&view, shard.home_of(key)))
+    };
+    let row = |key: String| match of(&key) {
         Ok(()) => Coordinator {
             key,
             node_id: view.broker_id.0,
@@ -44,7 +51,7 @@ pub(crate) async fn answer(
             node_id: -1,
             port: -1,
             error_code: error.code(),
-            error_message: Some(message.clone()),
+            error_message: Some(message),
             ..Default::default()
         },
     };
@@ -91,5 +98,17 @@ async fn find(shard: &Shard, key_type: i8) -> Result<(), (ErrorCode, String)> {
         Some(Ok(_)) => Ok(()),
         Some(Err(refusal)) => Err((ErrorCode::CoordinatorNotAvailable, refusal.message)),
         None => Err((ErrorCode::CoordinatorNotAvailable, STOPPING.to_owned())),
+    }
+}
+
+/// Of a group whose partition has no leader nobody knows anything until its disk is back.
+fn is_led(view: &ClusterView, home: Option<TopicPartition>) -> Result<(), (ErrorCode, String)> {
+    let partition = home.and_then(|home| view.image.partition(home));
+    match partition.is_none_or(|partition| partition.leader.is_some()) {
+        true => Ok(()),
+        false => {
+            let text = "the partition with the offsets of this group is offline";
+            Err((ErrorCode::CoordinatorNotAvailable, text.to_owned()))
+        }
     }
 }

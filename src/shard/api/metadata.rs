@@ -210,6 +210,7 @@ fn describe(
             // As Kafka tells of a replica whose log directory has failed.
             let is_offline = offline.contains(id);
             let leader = partition.leader.filter(|_| !is_offline);
+            let gone = view.image.offline_replicas(partition);
             MetadataResponsePartition {
                 error_code: match leader {
                     Some(_) => ErrorCode::None.code(),
@@ -217,7 +218,7 @@ fn describe(
                 },
                 offline_replicas: match is_offline {
                     true => vec![view.broker_id.0],
-                    false => Vec::new(),
+                    false => gone.into_iter().map(|id| id.0).collect(),
                 },
                 partition_index: index.0,
                 leader_id: leader.map_or(-1, |leader| leader.0),

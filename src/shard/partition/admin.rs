@@ -21,7 +21,7 @@ impl Partition {
                 let found = self.replica.borrow().on_epoch_end(*current, *asked);
                 found.map(Answer::EpochEnd).map_err(Refused::code)
             }
-            Question::Size => Ok(Answer::Size(self.log.size_bytes())),
+            Question::Size => Ok(Answer::Size(self.log.size_bytes(), self.dir)),
             Question::DeleteRecords { before } => {
                 self.delete_records(*before).map(Answer::LogStart)
             }

@@ -1,0 +1,603 @@
+//! The log directories of this broker: which of them work, which partition is in which, and the
+//! checkpoints of each.
+//!
+//! A directory that could not be opened, or failed since, keeps its number; what is in it is offline, and
+//! nothing is written there. Whoever records something of partitions names them, and it goes into the
+//! checkpoint of the directory that each is in.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thalweg_metadata::{Directories, DirectoryRoom, Image, Partition, ReplicaHome, is_reserved};
+use thalweg_storage::{
+    Checkpoint, CleanMark, DirHealth, LogDir, LogError, Opening, PartitionDir, PartitionName,
+};
+use thalweg_types::{BrokerId, Offset, TopicId, TopicPartition, Uuid};
+
+use crate::checkpoints::Checkpoints;
+use crate::metadata_log::MetadataLog;
+use crate::requests::{LogProgress, StoppedPartition};
+
+/// Number of a log directory, from 0 in the order of the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DirIndex(pub usize);
+
+/// A directory as the start found it.
+pub enum DirFound {
+    /// It works.
+    Open(Box<LogDir>),
+    /// It does not: its health says why.
+    Failed(Arc<DirHealth>),
+}
+
+struct Slot {
+    health: Arc<DirHealth>,
+    /// `None` when it could not be opened.
+    files: Option<Checkpoints>,
+    /// Partitions in it.
+    partitions: u64,
+}
+
+impl Slot {
+    /// What went wrong in a directory that failed by it is told as its failure.
+    fn unless_failed<T: Default>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
+        match self.health.failure() {
+            Some(_) => Ok(result.unwrap_or_default()),
+            None => result,
+        }
+    }
+
+    fn working(&self) -> Option<&Checkpoints> {
+        self.files
+            .as_ref()
+            .filter(|_| self.health.failure().is_none())
+    }
+
+    fn working_mut(&mut self) -> Option<&mut Checkpoints> {
+        let works = self.health.failure().is_none();
+        self.files.as_mut().filter(|_| works)
+    }
+}
+
+/// All directories of this broker.
+pub struct LogDirs {
+    slots: Vec<Slot>,
+    metadata: DirIndex,
+    /// The slots before this one hold partitions. There is at most one more, of the metadata log alone.
+    log_count: usize,
+    homes: HashMap<PartitionName, DirIndex>,
+}
+
+/// What lies in the log directories.
+pub(crate) struct Survey {
+    found: BTreeMap<PartitionName, DirIndex>,
+    strays: Vec<(DirIndex, PartitionDir)>,
+}
+
+/// One partition was found in two log directories.
+#[derive(Debug)]
+pub(crate) struct FoundTwice {
+    pub(crate) first: PathBuf,
+    pub(crate) second: PathBuf,
+}
+
+impl LogDirs {
+    /// Those of the configuration, in its order. `found[metadata]`, which must be open, has the metadata
+    /// log; from `log_count` on they hold no partitions.
+    ///
+    /// # Panics
+    /// When there is no such directory.
+    #[must_use]
+    pub fn new(found: Vec<DirFound>, metadata: DirIndex, log_count: usize) -> LogDirs {
+        let slot = |found| match found {
+            DirFound::Open(dir) => Slot {
+                health: Arc::clone(dir.health()),
+                files: Some(Checkpoints::of(*dir)),
+                partitions: 0,
+            },
+            DirFound::Failed(health) => Slot {
+                health,
+                files: None,
+                partitions: 0,
+            },
+        };
+        let slots: Vec<Slot> = found.into_iter().map(slot).collect();
+        assert!(slots[metadata.0].files.is_some() && log_count <= slots.len());
+        LogDirs {
+            slots,
+            metadata,
+            log_count,
+            homes: HashMap::new(),
+        }
+    }
+
+    /// The directory of the metadata log.
+    ///
+    /// # Panics
+    /// Never: it was open when this was made.
+    #[must_use]
+    pub fn metadata(&self) -> &LogDir {
+        let files = &self.slots[self.metadata.0].files;
+        files.as_ref().expect("checked when made").dir()
+    }
+
+    /// Whether each works, that of the metadata log included; those of partitions come first.
+    #[must_use]
+    pub fn healths(&self) -> Vec<Arc<DirHealth>> {
+        let slots = self.slots.iter();
+        slots.map(|slot| Arc::clone(&slot.health)).collect()
+    }
+
+    /// Whether each of those that hold partitions works: what [`DirIndex`] of a partition is an index of.
+    #[must_use]
+    pub fn log_healths(&self) -> Arc<[Arc<DirHealth>]> {
+        self.healths().into_iter().take(self.log_count).collect()
+    }
+
+    /// The number of the directory of the metadata log.
+    #[must_use]
+    pub fn metadata_index(&self) -> DirIndex {
+        self.metadata
+    }
+
+    /// Those that hold partitions and work.
+    pub(crate) fn working(&self) -> impl Iterator<Item = (DirIndex, &LogDir)> {
+        let logs = self.slots.iter().take(self.log_count).enumerate();
+        logs.filter_map(|(i, slot)| Some((DirIndex(i), slot.working()?.dir())))
+    }
+
+    /// Those that have the metadata log or partitions, and work.
+    pub(crate) fn all_working(&self) -> impl Iterator<Item = &LogDir> {
+        let slots = self.slots.iter();
+        slots.filter_map(|slot| Some(slot.working()?.dir()))
+    }
+
+    fn any_failed(&self) -> bool {
+        self.working().count() < self.log_count
+    }
+
+    /// Ids of the directories that a registration names: those of partitions that work.
+    pub(crate) fn working_ids(&self) -> Vec<Uuid> {
+        let ids = self
+            .working()
+            .filter_map(|(_, dir)| dir.meta().directory_id);
+        ids.collect()
+    }
+
+    /// Gives those that have no id one.
+    pub(crate) async fn give_ids(
+        &mut self,
+        mut draw: impl FnMut() -> Uuid,
+    ) -> Result<(), LogError> {
+        for slot in &mut self.slots {
+            let Some(files) = slot.working_mut() else {
+                continue;
+            };
+            if files.dir().meta().directory_id.is_some() {
+                continue;
+            }
+            let given = files.dir_mut().give_id(draw()).await;
+            match slot.unless_failed(given) {
+                // It is known by its place until there is room.
+                Err(error) if error.may_pass() => tracing::warn!(%error, "no directory.id given"),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks through all of them. `is_stray` says of a partition's folder that no topic has it.
+    ///
+    /// # Errors
+    /// A partition is in two of them.
+    pub(crate) async fn survey(
+        &self,
+        is_stray: impl Fn(&PartitionDir) -> bool,
+    ) -> Result<Survey, FoundTwice> {
+        let mut survey = Survey {
+            found: BTreeMap::new(),
+            strays: Vec::new(),
+        };
+        for (index, dir) in self.working() {
+            let partitions = match dir.partitions().await {
+                Ok(partitions) => partitions,
+                Err(error) => {
+                    dir.health().fail(&error.to_string());
+                    continue;
+                }
+            };
+            for partition in partitions {
+                if partition.name == MetadataLog::partition() {
+                    continue;
+                }
+                if is_stray(&partition) {
+                    survey.strays.push((index, partition));
+                    continue;
+                }
+                let folder = partition.name.to_string();
+                if let Some(first) = survey.found.insert(partition.name, index) {
+                    let at = |DirIndex(i)| self.slots[i].health.path().join(&folder);
+                    return Err(FoundTwice {
+                        first: at(first),
+                        second: at(index),
+                    });
+                }
+            }
+        }
+        Ok(survey)
+    }
+
+    /// Sets what no topic has aside, and says where it is now.
+    pub(crate) async fn set_strays_aside(&self, survey: &Survey) -> Result<(), LogError> {
+        for (DirIndex(i), stray) in &survey.strays {
+            let Some(files) = self.slots[*i].working() else {
+                continue;
+            };
+            let aside = files.dir().set_aside(stray).await.map(Some);
+            let aside = self.slots[*i].unless_failed(aside);
+            if let Some(Some(to)) = despite_lack_of_room(aside)? {
+                tracing::warn!(partition = %stray.name, to = %to.display(),
+                    "no topic knows this directory: set aside, delete it when you are sure");
+            }
+        }
+        Ok(())
+    }
+
+    /// Learns where each partition is that `local` holds. One that was found nowhere is where the metadata
+    /// or a checkpoint says, and offline when that is not here: it must not begin anew elsewhere.
+    pub(crate) fn settle(&mut self, image: &Image, local: BrokerId, survey: &Survey) {
+        let mut missing: BTreeMap<Uuid, (PartitionName, u64)> = BTreeMap::new();
+        for topic in image.topics() {
+            for (index, partition) in &topic.partitions {
+                if !partition.replicas.contains(&local) {
+                    continue;
+                }
+                let name = PartitionName::new(topic.name.to_string(), index.0);
+                let found = survey.found.get(&name).copied();
+                let told = partition.directory_of(local);
+                match found.or_else(|| self.expected_home(&name, told)) {
+                    Some(home) => self.place(name, home),
+                    None => missing.entry(told).or_insert((name, 0)).1 += 1,
+                }
+            }
+        }
+        for (id, (example, count)) in missing {
+            tracing::error!(partitions = count, example = %example, directory = %id,
+                "OFFLINE: their log directory is missing, or is not in log.dirs. They are served again when \
+                 the broker is started with it; nothing is made anew in another directory");
+        }
+    }
+
+    fn expected_home(&self, name: &PartitionName, told: Uuid) -> Option<DirIndex> {
+        let by_id = self.index_of(told);
+        if by_id.is_some() || !is_reserved(told) {
+            return by_id;
+        }
+        if self.any_failed() {
+            return None;
+        }
+        let mut working = self.working();
+        let known = working.find(|(_, dir)| {
+            let points = dir.loaded(Checkpoint::RecoveryPoint);
+            points.contains_key(name)
+        });
+        match known {
+            Some((index, _)) => Some(index),
+            None => self.emptiest(),
+        }
+    }
+
+    /// The working directory with that id.
+    fn index_of(&self, id: Uuid) -> Option<DirIndex> {
+        let mut working = self.working();
+        let found = working.find(|(_, dir)| dir.meta().directory_id == Some(id));
+        found.map(|(index, _)| index)
+    }
+
+    /// Where a new partition goes that the metadata gives no directory.
+    fn emptiest(&self) -> Option<DirIndex> {
+        let ids = self.rooms().assign();
+        let by_id = ids.and_then(|id| self.index_of(id));
+        by_id.or_else(|| self.working().next().map(|(index, _)| index))
+    }
+
+    /// The room in each directory that works, for new partitions.
+    pub(crate) fn rooms(&self) -> Directories {
+        let room = |(DirIndex(i), dir): (DirIndex, &LogDir)| {
+            Some(DirectoryRoom {
+                id: dir.meta().directory_id?,
+                free_bytes: dir.health().free_bytes(),
+                partitions: self.slots[i].partitions,
+            })
+        };
+        Directories::new(self.working().filter_map(room).collect())
+    }
+
+    fn place(&mut self, name: PartitionName, home: DirIndex) {
+        self.slots[home.0].partitions += 1;
+        if let Some(DirIndex(before)) = self.homes.insert(name, home) {
+            self.slots[before].partitions -= 1;
+        }
+    }
+
+    /// Learns of a new partition, which the metadata has given that directory. Returns its number; `None`
+    /// when it failed meanwhile.
+    pub(crate) fn place_new(&mut self, name: PartitionName, told: Uuid) -> Option<DirIndex> {
+        let home = match is_reserved(told) {
+            true => self.emptiest(),
+            false => self.index_of(told),
+        }?;
+        self.place(name, home);
+        Some(home)
+    }
+
+    /// Where a partition is. `None` when that is not here.
+    pub(crate) fn home(&self, name: &PartitionName) -> Option<DirIndex> {
+        self.homes.get(name).copied()
+    }
+
+    /// Where the replica of `local` is, if it has one.
+    pub(crate) fn replica_home(
+        &self,
+        image: &Image,
+        local: BrokerId,
+        at: TopicPartition,
+    ) -> Option<ReplicaHome> {
+        let holds = |partition: &&Partition| partition.replicas.contains(&local);
+        image.partition(at).filter(holds)?;
+        let topic = image.topic_by_id(at.topic)?;
+        let name = PartitionName::new(topic.name.to_string(), at.partition.0);
+        let files = self
+            .home(&name)
+            .and_then(|home| self.slots[home.0].working());
+        Some(match files {
+            Some(files) => ReplicaHome::In(files.dir().meta().directory_id.unwrap_or_default()),
+            None => ReplicaHome::Offline,
+        })
+    }
+
+    /// What is known of a partition before its log is opened.
+    pub(crate) fn opening(
+        &self,
+        name: &PartitionName,
+        topic: TopicId,
+        home: DirIndex,
+    ) -> Option<Opening> {
+        let files = self.slots[home.0].files.as_ref()?;
+        Some(files.dir().opening(name, topic))
+    }
+
+    /// This process begins to write: see [`LogDir::begin`].
+    pub(crate) async fn begin(&self) -> Result<(), LogError> {
+        for slot in &self.slots {
+            if let Some(files) = slot.working() {
+                let begun = files.dir().begin().await;
+                slot.unless_failed(begun)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Checkpoints::catch_up`].
+    pub(crate) async fn catch_up(&mut self) -> Result<(), LogError> {
+        for slot in &mut self.slots {
+            if let Some(files) = slot.working_mut() {
+                let done = files.catch_up().await;
+                slot.unless_failed(done)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes, durably, what the checkpoints say of partitions that are not where they say.
+    pub(crate) async fn keep_known(&mut self, image: &Image) -> Result<(), LogError> {
+        let homes = &self.homes;
+        let metadata = (MetadataLog::partition(), MetadataLog::id());
+        let ids: HashMap<TopicPartition, PartitionName> = ids_of(image).collect();
+        let mut done = Ok(());
+        for (i, slot) in self.slots.iter_mut().enumerate() {
+            let has_metadata = self.metadata == DirIndex(i);
+            let is_here = |name: &PartitionName| homes.get(name) == Some(&DirIndex(i));
+            let Some(files) = slot.working_mut() else {
+                continue;
+            };
+            let keep =
+                |name: &PartitionName| is_here(name) || (has_metadata && *name == metadata.0);
+            let keep_id = |id: TopicPartition| {
+                ids.get(&id).is_some_and(is_here) || (has_metadata && id == metadata.1)
+            };
+            let retained = files.retain(keep, keep_id).await;
+            let here = ids.iter().filter(|(_, name)| is_here(name));
+            files.know(here.map(|(id, name)| (name.clone(), *id)));
+            done = done.and(slot.unless_failed(retained));
+        }
+        done
+    }
+
+    /// Forgets partitions that are deleted, durably.
+    pub(crate) async fn forget(
+        &mut self,
+        deleted: &BTreeSet<PartitionName>,
+        is_gone: impl Fn(TopicPartition) -> bool,
+    ) -> Result<(), LogError> {
+        let mut concerned = BTreeSet::new();
+        for name in deleted {
+            if let Some(home) = self.homes.remove(name) {
+                self.slots[home.0].partitions -= 1;
+                concerned.insert(home);
+            }
+        }
+        let mut done = Ok(());
+        for DirIndex(i) in concerned {
+            if let Some(files) = self.slots[i].working_mut() {
+                let retained = files.retain(|name| !deleted.contains(name), |id| !is_gone(id));
+                done = done.and(retained.await);
+            }
+        }
+        done
+    }
+
+    /// What is told of partitions, by the directory that has them and works.
+    fn by_slot<T>(
+        &mut self,
+        told: Vec<(PartitionName, T)>,
+    ) -> impl Iterator<Item = (&mut Checkpoints, Vec<(PartitionName, T)>)> {
+        let mut shares: Vec<Vec<(PartitionName, T)>> = Vec::new();
+        shares.resize_with(self.slots.len(), Vec::new);
+        for (name, what) in told {
+            if let Some(DirIndex(i)) = self.home(&name) {
+                shares[i].push((name, what));
+            }
+        }
+        let slots = self.slots.iter_mut().zip(shares);
+        slots
+            .filter(|(_, share)| !share.is_empty())
+            .filter_map(|(slot, share)| Some((slot.working_mut()?, share)))
+    }
+
+    /// See [`Checkpoints::record_damaged`].
+    pub(crate) async fn record_damaged(
+        &mut self,
+        damaged: &BTreeSet<PartitionName>,
+    ) -> Result<(), LogError> {
+        let homes = &self.homes;
+        for (i, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(files) = slot.working_mut() {
+                let here = damaged.iter();
+                let here = here.filter(|name| homes.get(name) == Some(&DirIndex(i)));
+                let recorded = files.record_damaged(&here.cloned().collect()).await;
+                slot.unless_failed(recorded)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// See [`Checkpoints::record_log_starts`]. A directory that refuses keeps no other from being told.
+    pub(crate) async fn record_log_starts(
+        &mut self,
+        starts: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        let mut done = Ok(());
+        for (files, share) in self.by_slot(starts) {
+            done = done.and(files.record_log_starts(share).await);
+        }
+        done
+    }
+
+    /// See [`Checkpoints::record_marks`].
+    pub(crate) async fn record_marks(
+        &mut self,
+        marks: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        let mut done = Ok(());
+        for (files, share) in self.by_slot(marks) {
+            done = done.and(files.record_marks(share).await);
+        }
+        done
+    }
+
+    /// See [`Checkpoints::record_progress`].
+    pub(crate) async fn record_progress(
+        &mut self,
+        progress: Vec<(PartitionName, (TopicPartition, LogProgress))>,
+    ) -> Result<(), LogError> {
+        let mut done = Ok(());
+        for (files, share) in self.by_slot(progress) {
+            done = done.and(files.record_progress(share).await);
+        }
+        done
+    }
+
+    /// See [`Checkpoints::record_cleaned`].
+    pub(crate) async fn record_cleaned(
+        &mut self,
+        cleaned: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        let mut done = Ok(());
+        for (files, share) in self.by_slot(cleaned) {
+            done = done.and(files.record_cleaned(share).await);
+        }
+        done
+    }
+
+    /// Writes the checkpoints of each directory, then its clean marker if every log in it deserves that.
+    /// One that failed is left as it is: its next start recovers.
+    ///
+    /// # Errors
+    /// The first of [`LogError`]; the others are closed all the same.
+    pub async fn close(
+        mut self,
+        metadata_end: Offset,
+        stopped: Vec<StoppedPartition>,
+    ) -> Result<CleanMark, LogError> {
+        let mut shares: Vec<Vec<StoppedPartition>> = Vec::new();
+        shares.resize_with(self.slots.len(), Vec::new);
+        for partition in stopped {
+            if let Some(DirIndex(i)) = self.home(&partition.name) {
+                shares[i].push(partition);
+            }
+        }
+        let mut withheld = Vec::new();
+        let mut done = Ok(());
+        for (i, (mut slot, share)) in self.slots.drain(..).zip(shares).enumerate() {
+            if slot.working_mut().is_none() {
+                tracing::warn!(dir = %slot.health.path().display(),
+                    "not closed, because its disk failed: the next start checks every log in it");
+                continue;
+            }
+            let Some(files) = slot.files else { continue };
+            let own = (self.metadata == DirIndex(i)).then_some(metadata_end);
+            match files.close(own, share).await {
+                Ok(CleanMark::Written) => {}
+                Ok(CleanMark::Withheld(open)) => withheld.extend(open),
+                Err(error) => done = done.and(Err(error)),
+            }
+        }
+        done.map(|()| match withheld.is_empty() {
+            true => CleanMark::Written,
+            false => CleanMark::Withheld(withheld),
+        })
+    }
+}
+
+impl Survey {
+    /// Whether there is any partition's folder in that directory.
+    pub(crate) fn has_some_in(&self, dir: DirIndex) -> bool {
+        self.found.values().any(|home| *home == dir) || self.strays.iter().any(|s| s.0 == dir)
+    }
+
+    /// Whether there is any partition's folder.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty() && self.strays.is_empty()
+    }
+}
+
+/// All partitions, by id and by name.
+fn ids_of(image: &Image) -> impl Iterator<Item = (TopicPartition, PartitionName)> {
+    image.topics().flat_map(|topic| {
+        topic.partitions.keys().map(|index| {
+            let id = TopicPartition {
+                topic: topic.id,
+                partition: *index,
+            };
+            (id, PartitionName::new(topic.name.to_string(), index.0))
+        })
+    })
+}
+
+/// A start on a full disk goes on, so that topics can be deleted: what was left undone is done at the next.
+pub(crate) fn despite_lack_of_room<T>(result: Result<T, LogError>) -> Result<Option<T>, LogError> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.may_pass() => {
+            tracing::warn!(%error, "left undone for lack of room or rights; done at the next start");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "log_dirs_tests.rs"]
+mod tests;

@@ -1,0 +1,233 @@
+//! Several log directories on a real disk: which partition is in which, and what a lost one leaves.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::Path;
+
+use thalweg_metadata::{Image, Record, ReplicaHome};
+use thalweg_protocol::messages::{PartitionRecord, RegisterBrokerRecord, TopicRecord};
+use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
+use thalweg_storage::{Checkpoint, CleanMark, DirHealth, FormatPolicy, LogDir, OpenPolicy};
+use thalweg_storage::{PartitionDir, PartitionName};
+use thalweg_types::{BrokerId, ClusterId, Offset, PartitionIndex, TopicPartition, Uuid};
+
+use super::{DirFound, DirIndex, LogDirs};
+
+const LOCAL: BrokerId = BrokerId(1);
+const TOPIC: Uuid = Uuid([5; 16]);
+const A: DirIndex = DirIndex(0);
+const B: DirIndex = DirIndex(1);
+
+fn id(byte: u8) -> Uuid {
+    Uuid([byte; 16])
+}
+
+fn run<F: Future<Output = ()>>(test: impl FnOnce(std::path::PathBuf) -> F) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let runtime = Runtime::new(RuntimeOptions {
+        engine: EngineChoice::Plain,
+        ..RuntimeOptions::default()
+    })
+    .expect("a runtime");
+    runtime.block_on(test(dir.path().to_owned()));
+}
+
+async fn open(path: &Path, directory_id: Uuid) -> DirFound {
+    let policy = OpenPolicy {
+        node_id: LOCAL,
+        cluster_id: None,
+        format: FormatPolicy::WhenEmpty {
+            cluster_id: ClusterId("c".into()),
+            directory_id,
+        },
+    };
+    let opened = LogDir::open(path, policy).await;
+    DirFound::Open(Box::new(opened.expect("opened")))
+}
+
+fn failed(path: &Path) -> DirFound {
+    let health = DirHealth::new(path);
+    health.fail("it is not there");
+    DirFound::Failed(health)
+}
+
+async fn both(root: &Path) -> LogDirs {
+    let found = vec![
+        open(&root.join("a"), id(201)).await,
+        open(&root.join("b"), id(202)).await,
+    ];
+    LogDirs::new(found, A, 2)
+}
+
+fn name(index: i32) -> PartitionName {
+    PartitionName::new("t", index)
+}
+
+/// Topic `t`, with a partition per directory id that the metadata tells.
+fn image(told: &[Uuid]) -> Image {
+    let broker = RegisterBrokerRecord {
+        broker_id: LOCAL.0,
+        ..RegisterBrokerRecord::default()
+    };
+    let topic = TopicRecord {
+        name: "t".to_owned(),
+        topic_id: TOPIC,
+    };
+    let mut records: Vec<Record> = vec![broker.into(), topic.into()];
+    for (index, directory) in (0..).zip(told) {
+        let partition = PartitionRecord {
+            partition_id: index,
+            topic_id: TOPIC,
+            replicas: vec![LOCAL.0],
+            isr: vec![LOCAL.0],
+            leader: LOCAL.0,
+            leader_epoch: 0,
+            partition_epoch: 0,
+            directories: vec![*directory],
+            ..PartitionRecord::default()
+        };
+        records.push(partition.into());
+    }
+    Image::default().apply(&records).expect("they apply").0
+}
+
+fn make_folder(root: &Path, dir: &str, index: i32) {
+    std::fs::create_dir(root.join(dir).join(format!("t-{index}"))).expect("made");
+}
+
+fn home_of(dirs: &LogDirs, image: &Image, index: i32) -> Option<ReplicaHome> {
+    let at = TopicPartition {
+        topic: TOPIC,
+        partition: PartitionIndex(index),
+    };
+    dirs.replica_home(image, LOCAL, at)
+}
+
+const NO_STRAYS: fn(&PartitionDir) -> bool = |_| false;
+
+#[test]
+fn partitions_are_found_where_they_lie_whatever_the_metadata_says() {
+    run(|root| async move {
+        let mut dirs = both(&root).await;
+        make_folder(&root, "a", 0);
+        make_folder(&root, "b", 1);
+        // Told right, told wrong, and not on the disk yet: where the metadata says.
+        let image = image(&[id(201), id(201), id(202)]);
+        let survey = dirs.survey(NO_STRAYS).await.expect("each once");
+        dirs.settle(&image, LOCAL, &survey);
+        assert_eq!(dirs.home(&name(0)), Some(A));
+        assert_eq!(dirs.home(&name(1)), Some(B));
+        assert_eq!(dirs.home(&name(2)), Some(B));
+        assert_eq!(home_of(&dirs, &image, 1), Some(ReplicaHome::In(id(202))));
+        assert!(survey.has_some_in(A) && survey.has_some_in(B));
+        assert_eq!(dirs.working_ids(), [id(201), id(202)]);
+    });
+}
+
+#[test]
+fn st_28_a_partition_in_two_directories_is_refused() {
+    run(|root| async move {
+        let dirs = both(&root).await;
+        make_folder(&root, "a", 0);
+        make_folder(&root, "b", 0);
+        let twice = dirs.survey(NO_STRAYS).await.err().expect("refused");
+        assert_eq!(twice.first, root.join("a/t-0"));
+        assert_eq!(twice.second, root.join("b/t-0"));
+        // The one that is no topic's is not in the way.
+        let survey = dirs.survey(|_| true).await.expect("all are strays");
+        dirs.set_strays_aside(&survey).await.expect("set aside");
+        assert!(!root.join("a/t-0").exists() && !root.join("b/t-0").exists());
+    });
+}
+
+/// What may lie in a directory that is not there begins nowhere else.
+#[test]
+fn st_25_partitions_of_a_missing_directory_stay_offline() {
+    run(|root| async move {
+        let found = vec![
+            open(&root.join("a"), id(201)).await,
+            failed(&root.join("b")),
+        ];
+        let mut dirs = LogDirs::new(found, A, 2);
+        // In B; not told, so it may be in B; in A.
+        let image = image(&[id(202), Uuid::ZERO, id(201)]);
+        let survey = dirs.survey(NO_STRAYS).await.expect("nothing");
+        assert!(survey.is_empty());
+        dirs.settle(&image, LOCAL, &survey);
+        let homes = [0, 1, 2].map(|index| dirs.home(&name(index)));
+        assert_eq!(homes, [None, None, Some(A)]);
+        assert_eq!(home_of(&dirs, &image, 0), Some(ReplicaHome::Offline));
+        assert_eq!(home_of(&dirs, &image, 2), Some(ReplicaHome::In(id(201))));
+        assert_eq!(dirs.working_ids(), [id(201)]);
+        // What is new goes where there is a disk.
+        assert_eq!(dirs.place_new(name(3), id(201)), Some(A));
+        assert_eq!(dirs.place_new(name(4), id(202)), None);
+    });
+}
+
+#[test]
+fn a_partition_that_nobody_told_of_begins_where_a_checkpoint_knows_it_or_where_there_is_room() {
+    run(|root| async move {
+        {
+            let dirs = both(&root).await;
+            let (_, b) = dirs.working().nth(1).expect("b");
+            let points = [(name(0), Offset(7))].into_iter().collect();
+            b.write_checkpoint(Checkpoint::RecoveryPoint, &points)
+                .await
+                .expect("written");
+        }
+        let mut dirs = both(&root).await;
+        let image = image(&[Uuid::ZERO, Uuid::ZERO]);
+        let survey = dirs.survey(NO_STRAYS).await.expect("nothing");
+        dirs.settle(&image, LOCAL, &survey);
+        assert_eq!(dirs.home(&name(0)), Some(B), "its records are missed there");
+        assert_eq!(dirs.home(&name(1)), Some(A));
+    });
+}
+
+#[test]
+fn checkpoints_go_where_the_partitions_are_and_a_failed_directory_gets_none() {
+    run(|root| async move {
+        let mut dirs = both(&root).await;
+        dirs.place_new(name(0), id(201)).expect("a");
+        dirs.place_new(name(1), id(202)).expect("b");
+        let starts = vec![(name(0), Offset(3)), (name(1), Offset(4))];
+        dirs.record_log_starts(starts.clone()).await.expect("both");
+        let written = |dir: &str| {
+            let path = root.join(dir).join(Checkpoint::LogStart.file_name());
+            std::fs::read_to_string(path).expect("written")
+        };
+        assert_eq!(written("a"), "0\n1\nt 0 3\n");
+        assert_eq!(written("b"), "0\n1\nt 1 4\n");
+        dirs.healths()[1].fail("its disk is gone");
+        let later = vec![(name(0), Offset(5)), (name(1), Offset(6))];
+        dirs.record_log_starts(later)
+            .await
+            .expect("the one that works");
+        assert_eq!(written("a"), "0\n1\nt 0 5\n");
+        assert_eq!(written("b"), "0\n1\nt 1 4\n");
+        let gone = BTreeSet::from([name(0), name(1)]);
+        let is_gone = |_| true;
+        dirs.forget(&gone, is_gone).await.expect("forgotten");
+        assert_eq!(written("a"), "0\n0\n");
+        let closed = dirs.close(Offset(9), Vec::new()).await.expect("closed");
+        assert_eq!(closed, CleanMark::Written);
+        let is_clean = |dir: &str| root.join(dir).join(".kafka_cleanshutdown").exists();
+        assert!(is_clean("a") && !is_clean("b"));
+    });
+}
+
+#[test]
+fn a_directory_without_an_id_gets_one_that_stays() {
+    run(|root| async move {
+        let file = root.join("a/meta.properties");
+        std::fs::create_dir(root.join("a")).expect("made");
+        std::fs::write(&file, "version=1\ncluster.id=c\nnode.id=1\n").expect("written");
+        let mut dirs = both(&root).await;
+        assert_eq!(dirs.working_ids(), [id(202)]);
+        dirs.give_ids(|| id(203)).await.expect("given");
+        assert_eq!(dirs.working_ids(), [id(203), id(202)]);
+        drop(dirs);
+        assert_eq!(both(&root).await.working_ids(), [id(203), id(202)]);
+    });
+}
