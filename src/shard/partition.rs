@@ -155,27 +155,13 @@ impl Partition {
         context: OpenContext<'_>,
     ) -> Result<Rc<Partition>, PartitionError> {
         let target: Rc<RefCell<Weak<Partition>>> = Rc::default();
-        let sink: LogSink = {
-            let target = Rc::clone(&target);
-            Rc::new(move |event| {
-                if let Some(partition) = target.borrow().upgrade() {
-                    partition.on_log_event(event);
-                }
-            })
-        };
         let Opened {
             log,
             epochs,
             epochs_stored,
             producers,
             snapshot_loaded,
-        } = match open_log(wanted, &context, sink).await {
-            Err(PartitionError::Log(error)) => {
-                context.options.health.judge_opening(&error);
-                return Err(error.into());
-            }
-            opened => opened?,
-        };
+        } = open_judged(wanted, &context, sink_of(&target)).await?;
         let ack_point = ack_point(&context.options);
         match ack_point {
             AckPoint::Written => {}
@@ -660,6 +646,29 @@ struct Opened {
     epochs_stored: Vec<EpochEntry>,
     producers: Producers,
     snapshot_loaded: Offset,
+}
+
+/// Tells a partition, once there is one, of what its log does.
+fn sink_of(target: &Rc<RefCell<Weak<Partition>>>) -> LogSink {
+    let target = Rc::clone(target);
+    Rc::new(move |event| {
+        if let Some(partition) = target.borrow().upgrade() {
+            partition.on_log_event(event);
+        }
+    })
+}
+
+/// As [`open_log`]; a failure of the disk condemns the log directory.
+async fn open_judged(
+    wanted: &PartitionToOpen,
+    context: &OpenContext<'_>,
+    sink: LogSink,
+) -> Result<Opened, PartitionError> {
+    let opened = open_log(wanted, context, sink).await;
+    if let Err(PartitionError::Log(error)) = &opened {
+        context.options.health.judge_opening(error);
+    }
+    opened
 }
 
 async fn open_log(
