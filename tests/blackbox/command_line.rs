@@ -112,10 +112,17 @@ fn owners_and_lists_of_settings_by_command_line() {
     against(&broker, &everyone, 0);
     against(&broker, &["config", "describe", "broker-default", "1"], 2);
     against(&broker, &["config", "describe", "broker-logger"], 2);
-    // A group has no settings of its own yet: none are told, and none can be changed.
-    let told = against(&broker, &["config", "describe", "group", "g", "--json"], 0);
-    assert_eq!(told.trim(), "[]");
+    let group = ["config", "describe", "group", "g", "--json"];
+    assert_eq!(against(&broker, &group, 0).trim(), "[]");
     let setting = "consumer.session.timeout.ms=50000";
+    against(
+        &broker,
+        &["config", "alter", "group", "g", "--set", setting],
+        0,
+    );
+    let told = against(&broker, &group, 0);
+    assert!(told.contains("consumer.session.timeout.ms"), "{told}");
+    let setting = "consumer.session.timeout.ms=1";
     let change = ["config", "alter", "group", "g", "--set", setting];
     let (_, said) = refused(&broker, &change, 1);
     assert!(said.contains("group g"), "{said}");
