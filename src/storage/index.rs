@@ -72,21 +72,21 @@ impl OffsetIndex {
         self.entries.last().copied()
     }
 
-    /// Where to begin looking for the batch that holds `relative_offset`: at or before it.
-    pub(crate) fn position_at_or_before(&self, relative_offset: u32) -> u32 {
+    /// Where to begin looking for the batch that holds `relative_offset`: at or before it; `None`: at the
+    /// first.
+    pub(crate) fn at_or_before(&self, relative_offset: u32) -> Option<IndexEntry> {
         let after = self
             .entries
             .partition_point(|e| e.relative_offset <= relative_offset);
-        after.checked_sub(1).map_or(0, |i| self.entries[i].position)
+        after.checked_sub(1).map(|i| self.entries[i])
     }
 
-    /// The largest indexed batch start that is at most `position` and whose batch ends before
-    /// `relative_end`; 0 when there is none.
-    pub(crate) fn batch_start_within(&self, position: u64, relative_end: u64) -> u32 {
+    /// The last batch that begins at `position` at most and ends before `relative_end`.
+    pub(crate) fn within(&self, position: u64, relative_end: u64) -> Option<IndexEntry> {
         let after = self.entries.partition_point(|e| {
             u64::from(e.position) <= position && u64::from(e.relative_offset) < relative_end
         });
-        after.checked_sub(1).map_or(0, |i| self.entries[i].position)
+        after.checked_sub(1).map(|i| self.entries[i])
     }
 
     /// Bytes of the entries in the file's form.
@@ -175,13 +175,15 @@ mod tests {
             (19, 8_300),
             (1_000, 12_500),
         ] {
-            assert_eq!(index.position_at_or_before(offset), position, "{offset}");
+            let found = index.at_or_before(offset).map_or(0, |e| e.position);
+            assert_eq!(found, position, "{offset}");
         }
-        assert_eq!(index.batch_start_within(8_299, u64::MAX), 4_100);
-        assert_eq!(index.batch_start_within(8_300, u64::MAX), 8_300);
-        assert_eq!(index.batch_start_within(u64::MAX, 19), 4_100);
-        assert_eq!(index.batch_start_within(u64::MAX, 20), 8_300);
-        assert_eq!(index.batch_start_within(4_099, 100), 0);
+        let within = |position, end| index.within(position, end).map(|e| e.position);
+        assert_eq!(within(8_299, u64::MAX), Some(4_100));
+        assert_eq!(within(8_300, u64::MAX), Some(8_300));
+        assert_eq!(within(u64::MAX, 19), Some(4_100));
+        assert_eq!(within(u64::MAX, 20), Some(8_300));
+        assert_eq!(within(4_099, 100), None);
     }
 
     #[test]

@@ -192,26 +192,35 @@ impl Indexes {
         self.max
     }
 
-    /// Start of a batch at or before the one that holds `offset`.
-    pub(crate) fn position_for(&self, offset: Offset) -> u64 {
+    /// True when an entry names an offset that no batch has.
+    pub(crate) fn reach_beyond_the_log(&self) -> bool {
+        let in_times = self.max.map(|max| max.batch_last_offset);
+        let last = self.offsets.last();
+        let in_offsets = last.map(|entry| absolute(self.base, entry.relative_offset));
+        in_times
+            .max(in_offsets)
+            .is_some_and(|last| last >= self.end)
+    }
+
+    /// A batch at or before the one that holds `offset`; `None`: the first.
+    pub(crate) fn entry_for(&self, offset: Offset) -> Option<IndexEntry> {
         match relative(self.base, offset) {
-            Some(relative) => u64::from(self.offsets.position_at_or_before(relative)),
-            None if offset < self.base => 0,
-            None => self.resume_position(),
+            Some(relative) => self.offsets.at_or_before(relative),
+            None if offset < self.base => None,
+            None => self.offsets.last(),
         }
     }
 
-    /// Start of a batch at or before the first one with a timestamp of at least `timestamp`.
-    pub(crate) fn position_for_timestamp(&self, timestamp: TimestampMs) -> u64 {
-        self.times.at_or_before(timestamp.0).map_or(0, |entry| {
-            u64::from(self.offsets.position_at_or_before(entry.relative_offset))
-        })
+    /// A batch at or before the first one with a timestamp of at least `timestamp`; `None`: the first.
+    pub(crate) fn entry_for_timestamp(&self, timestamp: TimestampMs) -> Option<IndexEntry> {
+        let time = self.times.at_or_before(timestamp.0)?;
+        self.offsets.at_or_before(time.relative_offset)
     }
 
-    /// Start of the last indexed batch that begins at or before `position` and ends below `up_to`.
-    pub(crate) fn batch_start_within(&self, position: u64, up_to: Offset) -> u64 {
+    /// The last indexed batch that begins at or before `position` and ends below `up_to`.
+    pub(crate) fn entry_within(&self, position: u64, up_to: Offset) -> Option<IndexEntry> {
         let relative_end = u64::try_from(up_to.0.saturating_sub(self.base.0)).unwrap_or(0);
-        u64::from(self.offsets.batch_start_within(position, relative_end))
+        self.offsets.within(position, relative_end)
     }
 
     /// True when a further entry might not fit files of `segment_index_bytes`.
@@ -253,10 +262,11 @@ mod tests {
         }
         // Batch 5 is the first with more than 4,096 bytes before it, batch 10 the next.
         assert_eq!(indexes.offsets.len(), 2);
-        assert_eq!(indexes.position_for(Offset(158)), 0);
-        assert_eq!(indexes.position_for(Offset(159)), 5_000);
-        assert_eq!(indexes.position_for(Offset(219)), 10_000);
-        assert_eq!(indexes.position_for(Offset(i64::MAX)), 10_000);
+        let position_for = |offset| indexes.entry_for(Offset(offset)).map(|e| e.position);
+        assert_eq!(position_for(158), None);
+        assert_eq!(position_for(159), Some(5_000));
+        assert_eq!(position_for(219), Some(10_000));
+        assert_eq!(position_for(i64::MAX), Some(10_000));
         assert_eq!(indexes.end(), Offset(220));
     }
 

@@ -33,6 +33,7 @@ mod aborted;
 mod ahead;
 mod allowance;
 mod append;
+mod by_index;
 mod cache;
 pub mod checkpoint;
 mod claims;

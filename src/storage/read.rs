@@ -11,7 +11,7 @@ use thalweg_types::Offset;
 use crate::error::ReadError;
 use crate::indexes::BatchMark;
 use crate::log::{Log, State};
-use crate::scan::{BatchScan, Check, Step};
+use crate::scan::{BatchScan, Step};
 use crate::segment::{Segment, Warm};
 use crate::tail::{Run, TailAnswer};
 
@@ -177,14 +177,8 @@ impl Log {
                 Err(ReadError::Replaced) => continue,
                 warm => warm?,
             };
-            let position = warm.indexes.borrow().position_for(from).min(size);
-            let mut scan = BatchScan::new(
-                warm.file.clone(),
-                Check::Headers,
-                segment.base,
-                position,
-                size,
-            );
+            let entry = warm.indexes.borrow().entry_for(from);
+            let mut scan = self.scan_by(entry, &segment, &warm, 0..size).await?;
             loop {
                 // What is asked for may be in what is damaged: that is no reason to go on behind it.
                 if let Some(range) = segment.damage_at(scan.position())
@@ -235,11 +229,12 @@ impl Log {
             return Ok(run);
         }
         // Every batch before an indexed one that begins within the limit ends within it too.
-        let indexed = start.warm.indexes.borrow().batch_start_within(limit, up_to);
-        let from = indexed.clamp(first.end(), start.size.max(first.end()));
-        let file = start.warm.file.clone();
-        let mut scan = BatchScan::new(file, Check::Headers, start.segment.base, from, start.size);
-        run.bytes = from - first.position;
+        let indexed = start.warm.indexes.borrow().entry_within(limit, up_to);
+        let behind = first.end()..start.size.max(first.end());
+        let mut scan = self
+            .scan_by(indexed, &start.segment, &start.warm, behind)
+            .await?;
+        run.bytes = scan.position() - first.position;
         loop {
             if let Some(range) = start.segment.damage_at(scan.position()) {
                 run.end_offset = range.first;

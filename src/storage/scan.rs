@@ -282,6 +282,14 @@ impl BatchScan {
         Ok(Step::Batch(mark, header))
     }
 
+    /// Whether the next batch ends with the offset `last`. Stays before it.
+    pub(crate) async fn next_ends_with(&mut self, last: Offset) -> io::Result<bool> {
+        let (position, follows) = (self.position, self.follows);
+        let next = self.next().await?;
+        (self.position, self.follows) = (position, follows);
+        Ok(matches!(next, Step::Batch(mark, _) if mark.last_offset == last))
+    }
+
     async fn checksum_holds(&mut self, header: &BatchHeader, bytes: u64) -> io::Result<bool> {
         let mut at = self.position + CRC_BEGINS;
         let end = self.position + bytes;

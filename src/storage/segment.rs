@@ -89,7 +89,7 @@ impl Progress {
 pub(crate) struct Segment {
     pub(crate) base: Offset,
     dir: Rc<Path>,
-    interval_bytes: u64,
+    pub(crate) interval_bytes: u64,
     created: TimestampMs,
     /// Bytes of whole, written batches. The file may be longer while a write is in flight.
     pub(crate) size: Cell<u64>,
@@ -112,6 +112,8 @@ pub(crate) struct Segment {
     warm: RefCell<Option<Warm>>,
     pub(crate) last_used: Cell<u64>,
     retired: Cell<bool>,
+    /// A read has found that an index lies, and it is being made anew.
+    pub(crate) is_reindexing: Cell<bool>,
     /// Transactions aborted here.
     pub(crate) aborted: RefCell<Aborted>,
     /// What is not served, in order.
@@ -172,6 +174,7 @@ impl Segment {
             warm: RefCell::new(None),
             last_used: Cell::new(0),
             retired: Cell::new(false),
+            is_reindexing: Cell::new(false),
             aborted: RefCell::new(Aborted::none()),
             damaged: RefCell::default(),
             is_suspect: Cell::new(false),
@@ -238,6 +241,20 @@ impl Segment {
         };
         *self.warm.borrow_mut() = Some(warm.clone());
         warm
+    }
+
+    /// Takes indexes that were made of all of its batches in the place of those of `warm`. False when it has
+    /// others by now.
+    pub(crate) fn replace_indexes(&self, warm: &Warm, anew: Indexes) -> bool {
+        let now = self.warm_now();
+        let is_same = now.is_some_and(|now| Rc::ptr_eq(&now.indexes, &warm.indexes));
+        if is_same && !self.retired.get() {
+            self.max_timestamp.set(Some(anew.max_timestamp()));
+            self.indexes_saved.set(false);
+            *warm.indexes.borrow_mut() = anew;
+            return true;
+        }
+        false
     }
 
     /// Lets go of the file handle and the indexes, if nothing of them is needed for the disk.
@@ -439,11 +456,8 @@ pub(crate) async fn load_indexes(
             let bad = walk(file, segment, &mut indexes)
                 .await
                 .map_err(ReadError::io("read", &path))?;
-            let beyond = indexes
-                .max_timestamp()
-                .is_some_and(|max| max.batch_last_offset >= indexes.end());
             match bad {
-                None if !beyond => {
+                None if !indexes.reach_beyond_the_log() => {
                     return Ok(LoadedIndexes {
                         indexes,
                         damage,

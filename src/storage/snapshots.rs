@@ -21,7 +21,7 @@ use crate::error::{LogError, ReadError};
 use crate::indexes::BatchMark;
 use crate::log::Log;
 use crate::name::snapshot_path;
-use crate::scan::{BatchScan, Check, Step};
+use crate::scan::Step;
 
 /// Larger snapshots are not read: no owner writes such.
 const SNAPSHOT_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -117,13 +117,10 @@ impl Log {
                 Err(ReadError::Replaced) => continue,
                 warm => warm?,
             };
-            let position = if at > segment.base {
-                warm.indexes.borrow().position_for(at).min(size)
-            } else {
-                0
-            };
-            let file = warm.file.clone();
-            let mut scan = BatchScan::new(file, Check::Headers, segment.base, position, size);
+            let entry = (at > segment.base).then(|| warm.indexes.borrow().entry_for(at));
+            let mut scan = self
+                .scan_by(entry.flatten(), &segment, &warm, 0..size)
+                .await?;
             loop {
                 if segment.skip_damage(&mut scan) {
                     continue;

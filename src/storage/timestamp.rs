@@ -12,7 +12,7 @@ use crate::error::ReadError;
 use crate::indexes::{BatchMark, MaxTimestamp};
 use crate::log::Log;
 use crate::read::step;
-use crate::scan::{BadBatch, BatchScan, Check};
+use crate::scan::BadBatch;
 use crate::segment::{Segment, Warm};
 
 /// The record that answers a lookup.
@@ -123,8 +123,8 @@ impl Log {
         }
         let warm = self.warm(segment).await?;
         let size = segment.size.get();
-        let from = warm.indexes.borrow().position_for(start).min(size);
-        let mut scan = BatchScan::new(warm.file.clone(), Check::Headers, segment.base, from, size);
+        let entry = warm.indexes.borrow().entry_for(start);
+        let mut scan = self.scan_by(entry, segment, &warm, 0..size).await?;
         let mut best: Option<MaxTimestamp> = None;
         while let Some(mark) = step(&mut scan, segment).await? {
             let timestamp = if mark.base_offset >= start {
@@ -186,14 +186,17 @@ impl Log {
         let warm = self.warm(segment).await?;
         let start = self.start_offset();
         let size = segment.size.get();
-        let from = {
+        let entry = {
             let indexes = warm.indexes.borrow();
-            indexes
-                .position_for_timestamp(target)
-                .max(indexes.position_for(start))
-                .min(size)
+            let both = [
+                indexes.entry_for_timestamp(target),
+                indexes.entry_for(start),
+            ];
+            both.into_iter()
+                .flatten()
+                .max_by_key(|entry| entry.position)
         };
-        let mut scan = BatchScan::new(warm.file.clone(), Check::Headers, segment.base, from, size);
+        let mut scan = self.scan_by(entry, segment, &warm, 0..size).await?;
         while let Some(mark) = step(&mut scan, segment).await? {
             if mark.max_timestamp < target || mark.last_offset < start {
                 continue;

@@ -175,3 +175,74 @@ fn closed_segments_leave_memory_when_the_cache_is_full() {
         assert_eq!(test.read_all().await, all);
     });
 }
+
+/// Every bit that counts of an index that was left by a clean stop: only reads find out.
+#[test]
+fn st_9_an_entry_that_lies_is_found_by_the_read_that_goes_by_it() {
+    on_plain_engine(|dir| async move {
+        let source = dir.join("source");
+        std::fs::create_dir(&source).expect("a directory");
+        let test = TestLog::create(&source, small_segments()).await;
+        test.fill(14).await;
+        let end = test.log.written_end().0;
+        test.log.close().await.expect("closed");
+        let bases: Vec<i64> = {
+            let state = test.log.inner.state.borrow();
+            state.segments.iter().map(|s| s.base.0).collect()
+        };
+        drop(test);
+        assert!(bases.len() >= 2, "{bases:?}");
+        for base in [bases[0], bases[bases.len() - 1]] {
+            let index = file(&source, base, "index");
+            let right = std::fs::read(&index).expect("an index");
+            assert!(right.len() >= 8, "{}", right.len());
+            // Whatever is larger than the segment is told when the index is loaded.
+            for bit in (0..8 * right.len()).filter(|bit| bit % 32 >= 20) {
+                let copy = dir.join("copy");
+                copy_dir(&source, &copy);
+                edit(&file(&copy, base, "index"), |bytes| {
+                    bytes[bit / 8] ^= 1 << (bit % 8)
+                });
+                let opened = TestLog::open(&copy, small_segments(), Recovery::AfterCleanStop).await;
+                let (test, _) = opened.expect("opened");
+                read_in_pieces(&test, end, &format!("bit {bit} of {base}")).await;
+                // The next one goes into the index, behind entries that ascend.
+                test.fill(3).await;
+                assert_eq!(test.log.quarantined(), [], "bit {bit} of {base}");
+                test.log.close().await.expect("closed");
+                let after = std::fs::read(file(&copy, base, "index")).expect("an index");
+                let was = after.get(..right.len());
+                assert_eq!(was, Some(&right[..]), "bit {bit} of {base}");
+            }
+        }
+    });
+}
+
+/// From every offset to below every other, as large and as small as it goes.
+async fn read_in_pieces(test: &TestLog, end: i64, what: &str) {
+    for from in (0..end).step_by(2) {
+        for (up_to, bytes_max) in [(end, 1), (end, 300), (from + 6, u32::MAX), (end, u32::MAX)] {
+            let up_to = up_to.min(end);
+            let plan = test.log.read_plan(Offset(from), Offset(up_to), bytes_max);
+            let plan = plan
+                .await
+                .unwrap_or_else(|error| panic!("{what}, from {from}: {error}"));
+            if plan.is_empty() {
+                assert!(from / 3 * 3 + 3 > up_to, "{what}: nothing from {from}");
+                continue;
+            }
+            assert_eq!(plan.first_offset, Offset(from / 3 * 3), "{what}");
+            let at = (plan.position, plan.len as usize);
+            let bytes = thalweg_reactor::fs::read_at(&plan.file, at.0, at.1).await;
+            let bytes = bytes.expect("read");
+            let mut next = plan.first_offset;
+            for batch in thalweg_protocol::records::batches(&bytes) {
+                let header = batch.expect("whole").header;
+                assert_eq!(header.base_offset, next, "{what}");
+                next = header.last_offset().plus(1);
+            }
+            assert_eq!(next, plan.next_offset, "{what}, from {from} below {up_to}");
+            assert!(next.0 <= up_to, "{what}, from {from} below {up_to}");
+        }
+    }
+}
