@@ -1,8 +1,8 @@
 //! Random runs of `storage` over the simulated disk (ST-14, ST-20, ST-32 and the storage rules).
 //!
-//! Without a word it runs the same seeds each time and then new ones, each for a few seconds; in the long form
-//! (`THALWEG_TEST_LONG`) new ones for minutes.
-//! `THALWEG_SIM_SEED=N` runs that one, `THALWEG_SIM_SECONDS=N` says how long new ones are run.
+//! Without a word it runs the same seeds each time, for as long as a time box lets it: a run of the tests never
+//! fails for a seed that nobody has seen. The long form (`THALWEG_TEST_LONG=1`) goes on with new ones for
+//! minutes. `THALWEG_SIM_SEED=N` runs that one, `THALWEG_SIM_SECONDS=N` runs new ones for so long.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use thalweg_sim::{Tally, run};
 
-/// How long the seeds are run that are the same each time, and how long new ones.
-const SECONDS_FIXED: u64 = 3;
-const SECONDS_NEW: u64 = 3;
+/// The seeds that are the same each time.
+const FIXED: std::ops::RangeInclusive<u64> = 1..=100;
+/// So many of them are run on a machine however slow: enough for what is asked of their sum.
+const FIXED_MIN: u64 = 10;
+/// No more of them begin after so long.
+const SECONDS_FIXED: u64 = 6;
+/// How long new ones are run in the long form.
 const SECONDS_LONG: u64 = 300;
-/// Seeds that are the same each time, at most, on a machine however fast.
-const FIXED_MAX: u64 = 100;
 /// A run that takes longer hangs.
 const RUN_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,20 +36,25 @@ fn random_lives_keep_what_was_durable() {
         println!("{:?}", one(seed, dir.path()));
         return;
     }
-    let long = std::env::var_os("THALWEG_TEST_LONG").is_some();
-    let seconds = if long { SECONDS_LONG } else { SECONDS_NEW };
-    let seconds = number_in("THALWEG_SIM_SECONDS").unwrap_or(seconds);
-    let now = std::time::UNIX_EPOCH.elapsed();
-    let new = now.map_or(FIXED_MAX, |since| since.as_micros() as u64);
+    let long = std::env::var_os("THALWEG_TEST_LONG").is_some_and(|value| value == "1");
     let mut sum = Tally::default();
-    for (seeds, seconds) in [(1..FIXED_MAX, SECONDS_FIXED), (new..u64::MAX, seconds)] {
+    let began = Instant::now();
+    let in_time = |seconds| began.elapsed() < Duration::from_secs(seconds);
+    for seed in FIXED.take_while(|seed| *seed <= FIXED_MIN || in_time(SECONDS_FIXED)) {
+        sum.add(&one(seed, dir.path()));
+    }
+    let seconds = number_in("THALWEG_SIM_SECONDS").or(long.then_some(SECONDS_LONG));
+    if let Some(seconds) = seconds {
         let until = Instant::now() + Duration::from_secs(seconds);
-        for seed in seeds.take_while(|_| Instant::now() < until) {
+        let new = std::time::UNIX_EPOCH.elapsed();
+        let new = new.map_or(*FIXED.end() + 1, |since| since.as_micros() as u64);
+        for seed in (new..u64::MAX).take_while(|_| Instant::now() < until) {
             sum.add(&one(seed, dir.path()));
         }
     }
     println!("{sum:?}");
     assert!(sum.power_losses > 0 && sum.clean_stops > 0 && sum.kills > 0);
+    assert!(sum.runs >= FIXED_MIN);
     if long {
         assert!(sum.compactions > 0 && sum.deletions > 0 && sum.damages > 0);
     }
