@@ -59,6 +59,20 @@ pub enum LogError {
         /// What is wrong.
         reason: BadBatch,
     },
+    /// A segment begins with a whole batch of offsets that belong before or behind it: it is another's file, or
+    /// the offset in it was changed. No crash does that. Nothing is changed; the partition must go offline.
+    #[error(
+        "{} is damaged: it begins with offsets {first} to {last}, which belong elsewhere; put the right file \
+         in its place", path.display()
+    )]
+    OutOfPlace {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Base offset of its first batch.
+        first: Offset,
+        /// Last offset of its first batch.
+        last: Offset,
+    },
     /// Records that a clean stop had left on the disk are not there, or there are none where the next
     /// segment begins later. Nothing is changed; the partition must go offline.
     #[error("records of offsets {from} to {} are missing: {} {what}", up_to.0.saturating_sub(1), path.display())]
@@ -126,6 +140,7 @@ impl LogError {
             LogError::Io { source, .. } => may_pass(source),
             LogError::DamagedBelowRecoveryPoint { .. }
             | LogError::DamagedBeforeSynced { .. }
+            | LogError::OutOfPlace { .. }
             | LogError::RecordsMissing { .. }
             | LogError::UnfinishedCompaction { .. }
             | LogError::Offline { .. }
@@ -140,6 +155,7 @@ impl LogError {
         match self {
             LogError::DamagedBelowRecoveryPoint { .. }
             | LogError::DamagedBeforeSynced { .. }
+            | LogError::OutOfPlace { .. }
             | LogError::RecordsMissing { .. } => true,
             LogError::Io { .. }
             | LogError::UnfinishedCompaction { .. }

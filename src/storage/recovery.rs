@@ -326,16 +326,19 @@ impl Work {
         let file = self.open_log(&path).await?;
         let size = segment.size.get();
         let from = indexes.resume_position();
+        self.check_begin(segment, &file).await?;
         let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, from, size)
             .after(self.end, epoch);
-        let (mut first_timestamp, mut first_offset) = (None, None);
+        let (mut first_timestamp, mut first_offset, mut before) = (None, None, None);
         let bad = loop {
             if segment.skip_damage(&mut scan) {
                 indexes.on_passed_over(scan.next_offset());
                 continue;
             }
+            let due = scan.next_offset();
             match scan.next().await.map_err(LogError::io("read", &path))? {
                 Step::Batch(mark, header) => {
+                    before = Some((due, mark));
                     first_offset = first_offset.or(Some(mark.base_offset));
                     if header.is_control() {
                         note_rebuild(&mut self.report, segment.base);
@@ -346,7 +349,10 @@ impl Work {
                     self.report.batches_scanned += 1;
                 }
                 Step::End => break None,
-                Step::Bad(reason) => break Some((scan.position(), reason)),
+                Step::Bad(reason) => {
+                    self.check_raised(segment, before, &reason)?;
+                    break Some((scan.position(), reason));
+                }
             }
         };
         if from == 0 {

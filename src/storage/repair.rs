@@ -203,6 +203,7 @@ fn repair_of(dir: &Path, error: LogError, reached: Offset) -> Option<Repair> {
         }),
         LogError::DamagedBelowRecoveryPoint { .. }
         | LogError::DamagedBeforeSynced { .. }
+        | LogError::OutOfPlace { .. }
         | LogError::Io { .. }
         | LogError::UnfinishedCompaction { .. }
         | LogError::Offline { .. }

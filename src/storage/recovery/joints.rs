@@ -4,12 +4,14 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchHeader};
 use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_types::{LeaderEpoch, Offset};
 
 use super::{Work, damaged};
 use crate::error::{LogError, Missing};
 use crate::index::{INDEX_ENTRY_BYTES, decode_entries};
+use crate::indexes::BatchMark;
 use crate::listing::list;
 use crate::name::index_path;
 use crate::options::{Gaps, LogOptions, Opening, Recovery};
@@ -163,6 +165,61 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// A segment that begins with a whole batch that does not belong there is no torn end, wherever the
+    /// recovery point is: to cut there would take this file, or the ones behind it, for nothing.
+    pub(super) async fn check_begin(&self, segment: &Segment, file: &File) -> Result<(), LogError> {
+        let path = segment.path();
+        let head = fs::read_at(file, 0, BATCH_HEADER_BYTES)
+            .await
+            .map_err(LogError::io("read", &path))?;
+        let Ok(header) = BatchHeader::parse(&head) else {
+            return Ok(());
+        };
+        let (first, last) = (header.base_offset, header.last_offset());
+        let behind = self.segments.partition_point(|s| s.base <= segment.base);
+        let next = self.segments.get(behind).map(|next| next.base);
+        // One that begins where it should may have been cut off and be back after a loss of power.
+        let reaches = first > segment.base && next.is_some_and(|next| last >= next);
+        if first >= segment.base && !reaches || segment.damage_at(0).is_some() {
+            return Ok(());
+        }
+        let size = segment.size.get();
+        let mut scan = BatchScan::new(file.clone(), Check::Checksums, first, 0, size);
+        match scan.next().await.map_err(LogError::io("read", &path))? {
+            Step::Batch(..) => Err(LogError::OutOfPlace { path, first, last }),
+            Step::End | Step::Bad(_) => Ok(()),
+        }
+    }
+
+    /// A batch whose base offset was raised hides what is behind it, which runs back then. Below the recovery
+    /// point that is damage, however far the raised offset is above.
+    pub(super) fn check_raised(
+        &self,
+        segment: &Segment,
+        raised: Option<(Offset, BatchMark)>,
+        bad: &BadBatch,
+    ) -> Result<(), LogError> {
+        let (Some((due, mark)), Some(recovery_point)) = (raised, self.recovery_point) else {
+            return Ok(());
+        };
+        let BadBatch::OffsetRunsBack { found, .. } = bad else {
+            return Ok(());
+        };
+        let count = mark.last_offset.0 - mark.base_offset.0 + 1;
+        let follows = due.0.checked_add(count) == Some(found.0);
+        if mark.base_offset <= due || !follows || due >= recovery_point {
+            return Ok(());
+        }
+        let path = segment.path();
+        Err(damaged(
+            path,
+            mark.position,
+            due,
+            recovery_point,
+            bad.clone(),
+        ))
     }
 
     /// True when records are missing between what was scanned and a segment at `base`.

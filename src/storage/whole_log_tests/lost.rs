@@ -6,7 +6,7 @@ use std::rc::Rc;
 use thalweg_protocol::records::BatchHeader;
 use thalweg_types::Offset;
 
-use super::{TestLog, copy_dir, log_file, on_both_engines, small_segments};
+use super::{TestLog, copy_dir, edit, log_file, on_both_engines, on_plain_engine, small_segments};
 use crate::{
     AppendError, Gaps, LogError, LogEvent, LogOptions, Missing, Opening, ReadError, Recovery,
 };
@@ -255,5 +255,69 @@ fn st_18_no_log_of_a_directory_acknowledges_after_a_failed_sync() {
             healthy.log.close().await,
             Err(LogError::Offline { .. })
         ));
+    });
+}
+
+/// Opens what a crash left, which must be refused for a damage, and looks that nothing was changed.
+async fn damage_after_crash(dir: &Path, recovery_point: i64) -> LogError {
+    let files = || {
+        let logs = std::fs::read_dir(dir.join("t-0")).expect("a directory");
+        let mut all: Vec<_> = logs
+            .map(|entry| entry.expect("an entry").path())
+            .map(|path| (std::fs::read(&path).expect("a file"), path))
+            .collect();
+        all.sort();
+        all
+    };
+    let before = files();
+    let opening = Opening::from(Recovery::AfterCrash {
+        recovery_point: Offset(recovery_point),
+    });
+    let refused = TestLog::open(dir, small_segments(), opening).await;
+    let Err(error) = refused.map(|_| ()) else {
+        panic!("accepted")
+    };
+    assert!(error.is_damage(), "{error}");
+    assert_eq!(files(), before, "untouched");
+    error
+}
+
+#[test]
+fn r7_a_segment_in_anothers_place_is_no_torn_end() {
+    on_plain_engine(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        assert!(bases.len() >= 4, "{bases:?}");
+        for (from, to) in [(1, 2), (2, 1), (0, bases.len() - 1), (2, 0)] {
+            copy_dir(&source, &copy);
+            let (from, to) = (log_file(&copy, bases[from]), log_file(&copy, bases[to]));
+            std::fs::copy(&from, &to).expect("copied");
+            let error = damage_after_crash(&copy, 0).await;
+            let LogError::OutOfPlace { path, .. } = error else {
+                panic!("{error}")
+            };
+            assert_eq!(path, to);
+        }
+    });
+}
+
+#[test]
+fn r7_a_raised_offset_below_the_recovery_point_is_no_torn_end() {
+    on_plain_engine(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let bytes = std::fs::read(log_file(&source, bases[1])).expect("a file");
+        let first = BatchHeader::parse(&bytes).expect("a batch");
+        let second = first.total_bytes();
+        // Far beyond the end of all segments, and then the first batch, which begins its segment.
+        for (position, offset) in [(second, bases[1] + 3), (0, bases[1])] {
+            copy_dir(&source, &copy);
+            edit(&log_file(&copy, bases[1]), |bytes| bytes[position + 5] ^= 1);
+            let error = damage_after_crash(&copy, offset + 1).await;
+            assert!(
+                error.to_string().contains(&format!("{:020}.log", bases[1])),
+                "{error}"
+            );
+        }
     });
 }
