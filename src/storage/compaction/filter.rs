@@ -1,6 +1,6 @@
 //! What becomes of one batch: a pure function of its bytes, the map of last offsets and the rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -27,8 +27,10 @@ pub(super) struct Rules {
     pub(super) now: TimestampMs,
     /// `delete.retention.ms`.
     pub(super) delete_retention_ms: i64,
-    /// Newest batch of each producer that the log knows.
+    /// Newest batch below the end of each producer that the log knows.
     pub(super) live: HashMap<ProducerId, LastOfProducer>,
+    /// Of these it is not known: any of theirs may be it.
+    pub(super) ahead: HashSet<ProducerId>,
 }
 
 /// Where a batch lies in what is cleaned together.
@@ -212,6 +214,9 @@ impl Rules {
     }
 
     fn is_last_of_producer(&self, header: &BatchHeader) -> bool {
+        if self.ahead.contains(&header.producer_id) {
+            return true;
+        }
         let Some(live) = self.live.get(&header.producer_id) else {
             return false;
         };

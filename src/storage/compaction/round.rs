@@ -1,12 +1,14 @@
 //! One round over one log: a map of the last offset of each key in the dirty part, then every segment
 //! up to the end of that part written anew without what the map shows to be of no use.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use thalweg_protocol::records::{Batch, BatchHeader, BuildError, records_of};
 use thalweg_reactor::{mailbox, oneshot};
-use thalweg_types::Offset;
+use thalweg_replica::LastOfProducer;
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
+use thalweg_types::{Offset, ProducerId};
 
 use super::filter::{Fate, Place, Rules, holds};
 use super::groups::groups;
@@ -30,18 +32,42 @@ pub(super) struct Round<'a> {
     pub(super) report: CleanReport,
 }
 
+/// What a producer has written from `end` on may be lost with the power yet: its last is then the newest below.
+/// Gives those of whom the round has seen none.
+fn come_back(
+    live: &mut HashMap<ProducerId, LastOfProducer>,
+    newest: &HashMap<ProducerId, Offset>,
+    end: Offset,
+) -> HashSet<ProducerId> {
+    let mut unseen = HashSet::new();
+    for (id, last) in live {
+        if last.last_offset.is_none_or(|at| at < end) {
+            continue;
+        }
+        match newest.get(id) {
+            Some(at) => last.last_offset = Some(*at),
+            None => drop(unseen.insert(*id)),
+        }
+    }
+    unseen
+}
+
 impl Round<'_> {
     /// Does all of it; what was swapped before an error stays swapped.
     pub(super) async fn run(mut self) -> Result<CleanReport, CleanError> {
         let aborted = std::mem::take(&mut self.order.aborted);
-        let (map, end) = self.build_map(aborted.clone()).await?;
+        let mut newest = HashMap::new();
+        let (map, end) = self.build_map(aborted.clone(), &mut newest).await?;
         self.report.keys = map.len() as u64;
+        let mut live = std::mem::take(&mut self.order.live);
+        let ahead = come_back(&mut live, &newest, end);
         let rules = Rules {
             map,
             end,
             now: self.order.now,
             delete_retention_ms: self.order.delete_retention_ms,
-            live: std::mem::take(&mut self.order.live),
+            live,
+            ahead,
         };
         let mut transactions = Transactions::new(aborted);
         let segments = std::mem::take(&mut self.order.segments);
@@ -63,10 +89,12 @@ impl Round<'_> {
     }
 
     /// The last offset of each key from the first dirty offset on, and how far that goes: to the end
-    /// of the order, or to the record for which the map had no room.
+    /// of the order, or to the record for which the map had no room. `newest` becomes the last offset of
+    /// each live producer in that part.
     async fn build_map(
         &mut self,
         aborted: Vec<AbortedTxn>,
+        newest: &mut HashMap<ProducerId, Offset>,
     ) -> Result<(OffsetMap, Offset), CleanError> {
         let Order {
             first_dirty, end, ..
@@ -90,6 +118,10 @@ impl Round<'_> {
                 let full = map_batch(&batch, first_dirty, &mut map, &mut transactions);
                 if let Some(at) = full.map_err(|error| self.unreadable(segment, &batch, error))? {
                     return Ok((map, at));
+                }
+                let producer = batch.header.producer_id;
+                if !batch.header.is_control() && self.order.live.contains_key(&producer) {
+                    newest.insert(producer, batch.header.last_offset());
                 }
             }
         }

@@ -226,6 +226,43 @@ fn rp_103_producers_and_the_end_of_the_log_outlive_their_records() {
     });
 }
 
+/// What they have written behind the end of the round may be lost with the power.
+#[test]
+fn rp_103_the_last_batch_below_the_end_stays_of_a_producer_that_is_ahead() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        append(&test, &[("a", true), ("b", true)], producer(7, 0)).await;
+        append(&test, &[("a", true), ("b", true)], producer(7, 2)).await;
+        append(&test, &[("a", true), ("b", true)], plain()).await;
+        close_segment(&test).await;
+        let far = |offset| LastOfProducer {
+            epoch: ProducerEpoch(0),
+            last_offset: Some(Offset(offset)),
+        };
+        let live = HashMap::from([(ProducerId(7), far(1_000))]);
+        let left = async || {
+            let (headers, _) = content(&test).await;
+            let left = headers.iter().map(|h| (h.base_offset.0, h.record_count));
+            left.collect::<Vec<_>>()
+        };
+        try_compact(&test, &roomy(), 1, live.clone())
+            .await
+            .expect("cleaned");
+        assert_eq!(left().await, [(2, 0), (4, 2)]);
+        // The next round sees nothing of it.
+        append(&test, &[("c", true)], plain()).await;
+        close_segment(&test).await;
+        try_compact(&test, &roomy(), 1, live)
+            .await
+            .expect("cleaned");
+        assert_eq!(left().await, [(2, 0), (4, 2), (6, 1)]);
+        append(&test, &[("d", true)], plain()).await;
+        close_segment(&test).await;
+        compact(&test, &roomy(), 1).await;
+        assert_eq!(left().await, [(4, 2), (6, 1), (7, 1)]);
+    });
+}
+
 #[test]
 fn rp_105_a_damaged_segment_ends_the_round_and_nothing_else() {
     on_plain_engine(|dir| async move {
