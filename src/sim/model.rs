@@ -232,7 +232,7 @@ impl Model {
     #[must_use]
     pub fn end_of_batch(&self, at: Offset) -> Offset {
         let batch = self.chain.iter().find(|batch| batch.end > at.0);
-        Offset(batch.map_or(self.written, |batch| batch.end))
+        Offset(batch.map_or(self.written.max(at.0 + 1), |batch| batch.end))
     }
 
     /// A round of compaction was under way when the life ended.
