@@ -12,7 +12,7 @@ use thalweg_client::{
 };
 
 use crate::args::{ConsumeArgs, ResetChoice};
-use crate::exit::{Exit, Failure, connect};
+use crate::exit::{Exit, Failure, connect, named, warn_of_leaderless};
 use format::Format;
 use source::Source;
 
@@ -40,6 +40,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
         left: args.max_messages.unwrap_or(u64::MAX),
         exit_at_end: args.exit_at_end,
         ends: BTreeMap::new(),
+        unread: Vec::new(),
         assignment_seen: 0,
     };
     let outcome = printer.run(&mut source, &args.topic);
@@ -68,10 +69,31 @@ fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i3
         let text = format!("topic {} has no partition {missing}", args.topic);
         return Err(Failure::new(Exit::NotFound, text));
     }
-    Ok(if args.partitions.is_empty() {
-        known
-    } else {
-        args.partitions.clone()
+    let chosen = match args.partitions.is_empty() {
+        true => known,
+        false => args.partitions.clone(),
+    };
+    let led = with_leader(cluster, &args.topic, &chosen)?;
+    let is_led = |p: &&i32| led.contains(p);
+    let leaderless: Vec<i32> = chosen.iter().filter(|p| !is_led(p)).copied().collect();
+    warn_of_leaderless(&args.topic, &leaderless);
+    Ok(chosen)
+}
+
+/// Those of `partitions` that have a leader at the moment. All when none has one: whoever asks for them
+/// waits, and fails in the end.
+fn with_leader(
+    cluster: &mut Cluster,
+    topic: &str,
+    partitions: &[i32],
+) -> Result<Vec<i32>, Failure> {
+    let known = cluster.topic(topic, MissingTopic::Refuse)?;
+    let leaderless: Vec<i32> = known.leaderless().collect();
+    let is_led = |p: &&i32| !leaderless.contains(p);
+    let led: Vec<i32> = partitions.iter().filter(is_led).copied().collect();
+    Ok(match led.is_empty() {
+        true => partitions.to_vec(),
+        false => led,
     })
 }
 
@@ -90,7 +112,8 @@ fn positions(
     if !args.exit_at_end {
         return Ok(positions);
     }
-    for (partition, end) in cluster.offsets(&args.topic, partitions, OffsetSpec::Latest)? {
+    let led = with_leader(cluster, &args.topic, partitions)?;
+    for (partition, end) in cluster.offsets(&args.topic, &led, OffsetSpec::Latest)? {
         let end = end.offset.unwrap_or(0);
         match on_out_of_range(args) {
             _in_range if wanted <= end => {}
@@ -131,6 +154,8 @@ struct Printer {
     /// With `exit_at_end`: partitions that are not read to their end yet, and where that was when the
     /// command began or was given them.
     ends: BTreeMap<i32, i64>,
+    /// With `exit_at_end`: partitions that had no leader to say where they end.
+    unread: Vec<i32>,
     /// The [`Source::assignments`] that `ends` belongs to.
     assignment_seen: u64,
 }
@@ -166,7 +191,15 @@ impl Printer {
             failed?;
             self.drop_ended(source, topic);
         }
-        Ok(self.out.flush()?)
+        self.out.flush()?;
+        if !self.is_at_end() || self.unread.is_empty() {
+            return Ok(());
+        }
+        let text = format!(
+            "not read, because they have no leader: {}; `thalweg doctor` says what is wrong",
+            named(topic, &self.unread)
+        );
+        Err(Failure::new(Exit::Failed, text))
     }
 
     fn is_at_end(&self) -> bool {
@@ -180,9 +213,10 @@ impl Printer {
         }
         self.assignment_seen = source.assignments();
         let partitions = source.partitions();
-        let found = source
-            .cluster()
-            .offsets(topic, &partitions, OffsetSpec::Latest)?;
+        let led = with_leader(source.cluster(), topic, &partitions)?;
+        let found = source.cluster().offsets(topic, &led, OffsetSpec::Latest)?;
+        self.unread = partitions;
+        self.unread.retain(|p| !led.contains(p));
         let end = |(p, found): (i32, thalweg_client::FoundOffset)| (p, found.offset.unwrap_or(0));
         self.ends = found.into_iter().map(end).collect();
         Ok(())

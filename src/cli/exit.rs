@@ -102,6 +102,23 @@ pub(crate) fn connect(args: &BrokerArgs) -> Result<Cluster, Failure> {
         .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
 }
 
+/// Says that these partitions of `topic` have to wait, if there are any.
+pub(crate) fn warn_of_leaderless(topic: &str, partitions: &[i32]) {
+    if !partitions.is_empty() {
+        eprintln!(
+            "thalweg: warning: no leader at the moment for {}: going on with the other partitions, and with \
+             these when they have one",
+            named(topic, partitions)
+        );
+    }
+}
+
+/// `t-0, t-3`.
+pub(crate) fn named(topic: &str, partitions: &[i32]) -> String {
+    let names = partitions.iter().map(|p| format!("{topic}-{p}"));
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// Errors of our own output. A closed pipe is no failure: whoever read it had enough.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {

@@ -19,7 +19,7 @@ use thalweg_client::{
 use thalweg_protocol::records::{Codec, RecordHeader};
 
 use crate::args::{AcksChoice, CodecChoice, PartitionerChoice, ProduceArgs};
-use crate::exit::{Exit, Failure, connect};
+use crate::exit::{Exit, Failure, connect, warn_of_leaderless};
 use crate::progress::Progress;
 use line::LineForm;
 
@@ -39,6 +39,10 @@ pub(crate) fn run(args: &ProduceArgs) -> Result<(), Failure> {
     {
         let text = format!("topic {} has no partition {wanted}", args.topic);
         return Err(Failure::new(Exit::NotFound, text));
+    }
+    if args.partition.is_none() {
+        let leaderless: Vec<i32> = topic.leaderless().collect();
+        warn_of_leaderless(&args.topic, &leaderless);
     }
     let (sender, pieces) = sync_channel(CHUNKS_MAX);
     thread::spawn(move || read_sources(&sources, &sender));

@@ -16,6 +16,8 @@ use crate::connection::{ConnectOptions, Connection};
 use crate::error::{Advice, ClientError, Result};
 
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How long a topic of which a partition has no leader is not asked for again.
+const LEADERLESS_FOR: Duration = Duration::from_secs(1);
 
 /// How to talk to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +97,33 @@ pub struct Partition {
     pub core: Option<i32>,
 }
 
+impl Topic {
+    /// Indexes of the partitions that have no leader at the moment.
+    pub fn leaderless(&self) -> impl Iterator<Item = i32> {
+        let without = self.partitions.iter().filter(|p| p.leader < 0);
+        without.map(|p| p.index)
+    }
+}
+
+/// A topic as it was told last.
+#[derive(Debug)]
+struct Known {
+    topic: Topic,
+    asked: Instant,
+}
+
+impl Known {
+    fn now(topic: Topic) -> Known {
+        let asked = Instant::now();
+        Known { topic, asked }
+    }
+
+    /// Whether a leader may have been found meanwhile.
+    fn is_due(&self) -> bool {
+        self.asked.elapsed() > LEADERLESS_FOR && self.topic.leaderless().next().is_some()
+    }
+}
+
 /// What a metadata request does with a topic that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingTopic {
@@ -112,7 +141,7 @@ pub struct Cluster {
     brokers: HashMap<i32, Broker>,
     controller: i32,
     cluster_id: Option<String>,
-    topics: HashMap<String, Topic>,
+    topics: HashMap<String, Known>,
     connections: HashMap<i32, Connection>,
     /// Connection to a bootstrap address.
     first: Option<Connection>,
@@ -325,25 +354,51 @@ impl Cluster {
             topics.push(topic_of(topic)?);
         }
         topics.sort_by(|a, b| a.name.cmp(&b.name));
-        self.topics = topics.iter().map(|t| (t.name.clone(), t.clone())).collect();
+        let known = topics
+            .iter()
+            .map(|t| (t.name.clone(), Known::now(t.clone())));
+        self.topics = known.collect();
         Ok(topics)
     }
 
     /// One topic, from the cache or the broker. Right after a topic was created its leaders may not be
-    /// known everywhere: this waits for them.
+    /// known everywhere: this waits for the first. Others may be without one for long, when a disk failed:
+    /// see [`Topic::leaderless`]. They are asked for again now and then.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with UNKNOWN_TOPIC_OR_PARTITION when it does not exist (at once with
     /// [`MissingTopic::Refuse`]).
     pub fn topic(&mut self, name: &str, missing: MissingTopic) -> Result<&Topic> {
-        if !self.topics.contains_key(name) {
-            let topic = match missing {
-                MissingTopic::Refuse => self.fetch_existing_topic(name)?,
-                MissingTopic::Create => self.retry(|c| c.fetch_topic(name, missing))?,
-            };
-            self.topics.insert(name.to_owned(), topic);
+        match self.topics.get(name).map(Known::is_due) {
+            Some(false) => {}
+            Some(true) => self.look_for_leaders(name),
+            None => {
+                let topic = match missing {
+                    MissingTopic::Refuse => self.fetch_existing_topic(name)?,
+                    MissingTopic::Create => self.retry(|c| c.fetch_topic(name, missing))?,
+                };
+                self.topics.insert(name.to_owned(), Known::now(topic));
+            }
         }
-        self.topics.get(name).ok_or_else(|| unknown_topic(name))
+        let known = self.topics.get(name);
+        known
+            .map(|known| &known.topic)
+            .ok_or_else(|| unknown_topic(name))
+    }
+
+    /// What is known of a topic stays when nothing newer can be learned.
+    fn look_for_leaders(&mut self, name: &str) {
+        match self.fetch_topic(name, MissingTopic::Refuse) {
+            Ok(topic) => {
+                self.topics.insert(name.to_owned(), Known::now(topic));
+            }
+            Err(error) => {
+                self.prepare_retry_somewhere(&error);
+                if let Some(known) = self.topics.get_mut(name) {
+                    known.asked = Instant::now();
+                }
+            }
+        }
     }
 
     fn fetch_existing_topic(&mut self, name: &str) -> Result<Topic> {
@@ -373,7 +428,7 @@ impl Cluster {
             .iter()
             .find(|t| t.name.as_deref() == Some(name));
         let topic = topic_of(found.ok_or_else(|| unknown_topic(name))?)?;
-        if topic.partitions.iter().any(|p| p.leader < 0) {
+        if topic.partitions.iter().all(|p| p.leader < 0) {
             let code = ErrorCode::LeaderNotAvailable as i16;
             ClientError::check(code, || format!("find the leaders of topic {name}"), None)?;
         }
@@ -383,13 +438,20 @@ impl Cluster {
     /// Broker id of the leader of a partition.
     ///
     /// # Errors
-    /// As [`Cluster::topic`]; [`ClientError::Invalid`] when the topic has no such partition.
+    /// As [`Cluster::topic`]; LEADER_NOT_AVAILABLE when it has none at the moment; [`ClientError::Invalid`]
+    /// when the topic has no such partition.
     pub fn leader(&mut self, topic: &str, partition: i32) -> Result<i32> {
         let found = self.topic(topic, MissingTopic::Refuse)?;
         let known = found.partitions.iter().find(|p| p.index == partition);
-        known
+        let leader = known
             .map(|p| p.leader)
-            .ok_or_else(|| no_partition(found, partition))
+            .ok_or_else(|| no_partition(found, partition))?;
+        if leader < 0 {
+            let code = ErrorCode::LeaderNotAvailable as i16;
+            let what = || format!("find the leader of {topic}-{partition}");
+            ClientError::check(code, what, None)?;
+        }
+        Ok(leader)
     }
 
     /// Forgets topics, so that the next use asks again.

@@ -17,7 +17,7 @@ use thalweg_types::Uuid;
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 
 use crate::admin::OffsetSpec;
-use crate::cluster::{Cluster, MissingTopic};
+use crate::cluster::{Cluster, MissingTopic, no_partition};
 use crate::connection::Ticket;
 use crate::error::{ClientError, Result};
 
@@ -175,6 +175,8 @@ pub struct Consumer {
     cluster: Cluster,
     options: ConsumerOptions,
     assigned: Vec<Assigned>,
+    /// Topic, partition and where to begin: what only a leader can tell, and there is none yet.
+    waiting: Vec<(String, i32, Position)>,
     flights: BTreeMap<i32, Flight>,
     failing_since: Option<Instant>,
     /// A failure that came together with records: reported by the next poll.
@@ -189,6 +191,7 @@ impl Consumer {
             cluster,
             options,
             assigned: Vec::new(),
+            waiting: Vec::new(),
             flights: BTreeMap::new(),
             failing_since: None,
             deferred: None,
@@ -200,12 +203,24 @@ impl Consumer {
         &mut self.cluster
     }
 
-    /// Adds a partition, or moves one that is assigned already.
+    /// Adds a partition, or moves one that is assigned already. One without leader is read when it has one.
     ///
     /// # Errors
     /// When the partition does not exist, or its offsets can not be asked for.
     pub fn assign(&mut self, topic: &str, partition: i32, position: Position) -> Result<()> {
+        let needs_leader = match position {
+            Position::Offset(_) => false,
+            Position::Earliest | Position::Latest | Position::Timestamp(_) => true,
+        };
+        let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
+        let is_leaderless = known.leaderless().any(|p| p == partition);
+        if needs_leader && is_leaderless {
+            self.stop_waiting(topic, partition);
+            self.waiting.push((topic.to_owned(), partition, position));
+            return Ok(());
+        }
         let next = self.resolve(topic, partition, position)?;
+        self.stop_waiting(topic, partition);
         let known = self
             .assigned
             .iter_mut()
@@ -225,6 +240,12 @@ impl Consumer {
     pub fn unassign(&mut self, topic: &str, partition: i32) {
         self.assigned
             .retain(|a| a.topic != topic || a.partition != partition);
+        self.stop_waiting(topic, partition);
+    }
+
+    fn stop_waiting(&mut self, topic: &str, partition: i32) {
+        self.waiting
+            .retain(|(t, p, _)| t != topic || *p != partition);
     }
 
     /// Offset of the next record of a partition, `None` when it is not assigned.
@@ -240,7 +261,10 @@ impl Consumer {
     fn resolve(&mut self, topic: &str, partition: i32, position: Position) -> Result<i64> {
         let spec = match position {
             Position::Offset(offset) => {
-                self.cluster.leader(topic, partition)?;
+                let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
+                if known.partitions.iter().all(|p| p.index != partition) {
+                    return Err(no_partition(known, partition));
+                }
                 return Ok(offset);
             }
             Position::Earliest => OffsetSpec::Earliest,
@@ -315,15 +339,36 @@ impl Consumer {
         self.take(answer, &flight.asked, fetched)
     }
 
-    /// Sends one fetch to each leader that has none in flight.
+    /// Sends one fetch to each leader that has none in flight. Partitions without leader wait for one
+    /// while others have theirs.
     fn ask(&mut self) -> Result<()> {
+        for (topic, partition, position) in self.waiting.clone() {
+            self.assign(&topic, partition, position)?;
+        }
         let mut by_leader: BTreeMap<i32, Vec<(String, i32, i64)>> = BTreeMap::new();
+        let mut leaderless = None;
+        if let (true, Some((topic, partition, _))) =
+            (self.assigned.is_empty(), self.waiting.first())
+        {
+            self.cluster.leader(topic, *partition)?;
+        }
         for a in &self.assigned {
-            let leader = self.cluster.leader(&a.topic, a.partition)?;
+            let leader = match self.cluster.leader(&a.topic, a.partition) {
+                Err(error) if error.code() == Some(ErrorCode::LeaderNotAvailable) => {
+                    leaderless = Some(error);
+                    continue;
+                }
+                found => found?,
+            };
             by_leader
                 .entry(leader)
                 .or_default()
                 .push((a.topic.clone(), a.partition, a.next));
+        }
+        if by_leader.is_empty()
+            && let Some(error) = leaderless
+        {
+            return Err(error);
         }
         for (leader, wanted) in by_leader {
             if !self.flights.contains_key(&leader) {

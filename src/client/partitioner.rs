@@ -44,6 +44,8 @@ pub struct Partitioner {
     partitions: u32,
     /// Where the next record without place goes.
     next: u32,
+    /// Partitions that only records go to whose place a rule fixes; never all.
+    avoided: Vec<u32>,
 }
 
 impl Partitioner {
@@ -56,6 +58,20 @@ impl Partitioner {
             spread,
             partitions,
             next: start % partitions,
+            avoided: Vec::new(),
+        }
+    }
+
+    /// From now on records without a place of their own go to no partition of these, unless they are all
+    /// there are.
+    pub fn avoid(&mut self, leaderless: impl Iterator<Item = i32>) {
+        let known = leaderless.filter_map(|p| u32::try_from(p).ok());
+        self.avoided = known.filter(|p| *p < self.partitions).collect();
+        if self.avoided.len() >= self.partitions as usize {
+            self.avoided.clear();
+        }
+        if self.avoided.contains(&self.next) {
+            self.move_on();
         }
     }
 
@@ -88,7 +104,12 @@ impl Partitioner {
     }
 
     fn move_on(&mut self) {
-        self.next = (self.next + 1) % self.partitions;
+        for _ in 0..self.partitions {
+            self.next = (self.next + 1) % self.partitions;
+            if !self.avoided.contains(&self.next) {
+                return;
+            }
+        }
     }
 }
 
@@ -126,6 +147,24 @@ mod tests {
         assert_eq!(p.choose_after_full(None, 1), 2);
         assert_eq!(p.choose_after_full(None, 2), 0);
         assert_eq!(p.choose(None), 0);
+    }
+
+    #[test]
+    fn only_keys_go_to_partitions_without_leader() {
+        let mut sticky = Partitioner::new(Spread::Key, 4, 1);
+        let keyed = sticky.choose(Some(b"k"));
+        sticky.avoid([keyed, 1, 2].into_iter());
+        assert_eq!(sticky.choose(Some(b"k")), keyed);
+        assert!(![keyed, 1, 2].contains(&sticky.choose(None)));
+        let mut each = Partitioner::new(Spread::RoundRobin, 3, 0);
+        each.avoid([1].into_iter());
+        let places: Vec<i32> = (0..4).map(|_| each.choose(None)).collect();
+        assert_eq!(places, [0, 2, 0, 2]);
+        each.avoid([].into_iter());
+        let places: Vec<i32> = (0..3).map(|_| each.choose(None)).collect();
+        assert_eq!(places, [0, 1, 2]);
+        each.avoid(0..3);
+        assert_eq!(each.choose(None), 0);
     }
 
     #[test]

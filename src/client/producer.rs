@@ -227,6 +227,8 @@ impl Producer {
                     });
             }
             if record.partition.is_none() {
+                let known = self.cluster.topic(topic, MissingTopic::Refuse)?;
+                state.partitioner.avoid(known.leaderless());
                 partition = Some(state.partitioner.choose_after_full(record.key, at));
             }
             let sealed = seal(topic, at, open, self.options.codec)?;
@@ -278,12 +280,14 @@ impl Producer {
             }),
             ..BatchOptions::default()
         };
+        let mut partitioner = Partitioner::new(self.options.spread, partitions, now().0 as u32);
+        partitioner.avoid(topic.leaderless());
         let open = (0..partitions).map(|_| Open {
             builder: BatchBuilder::new(options.clone()),
             numbers: 0..=0,
         });
         let state = TopicState {
-            partitioner: Partitioner::new(self.options.spread, partitions, now().0 as u32),
+            partitioner,
             open: open.collect(),
         };
         self.topics.insert(name.to_owned(), state);

@@ -14,7 +14,7 @@ use crate::broker::{Broker, Options, eventually, serve_command};
 use crate::disk::failing;
 use crate::engine::has_strace;
 use crate::groups::commit;
-use crate::tool::thalweg;
+use crate::tool::{refused, thalweg, with_input};
 use crate::wire::{Connection, Topic, error, newest, partition_of, produce_request};
 
 const FILE: &str = "log.dirs=DATA/a, DATA/b\nlisteners=PLAINTEXT://127.0.0.1:0\n\
@@ -176,6 +176,7 @@ fn st_25_a_directory_that_is_missing_at_the_start_is_waited_for() {
     let rows = described(&mut client);
     let lost = ("b".to_owned(), ErrorCode::KafkaStorageError, Vec::new());
     assert_eq!(rows[1], lost);
+    commands_do_without(&broker, &a, &b);
     // What is new goes where there is a disk; a topic that goes does not come back with the disk.
     let other = client.create_topic("other", 2, &[]);
     client.append(&other, 1, plain(&["new"]));
@@ -191,6 +192,40 @@ fn st_25_a_directory_that_is_missing_at_the_start_is_waited_for() {
     }
     assert_eq!(contents(&mut client, &topic, a[0]), [&b"kept"[..], b"more"]);
     assert_eq!(described(&mut client)[1].1, ErrorCode::None);
+}
+
+/// `consume` and `produce` go on with the partitions `led` when `lost` have no leader, and say so.
+fn commands_do_without(broker: &Broker, led: &[i32], lost: &[i32]) {
+    let of_all = |partitions: &[i32]| "kept\nmore\n".repeat(partitions.len());
+    let one = led[0].to_string();
+    let consume = ["consume", "t", "--exit-at-end", "--timeout", "2"];
+    let told = refused(broker, &[&consume[..], &["--partition", &one]].concat(), 0);
+    assert_eq!(told, (of_all(&led[..1]), String::new()));
+    let (text, said) = refused(broker, &consume, 1);
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&text), sorted(&of_all(led)));
+    for partition in lost {
+        assert!(said.contains(&format!("t-{partition}")), "{said}");
+    }
+    assert_eq!(said.matches("warning").count(), 1, "{said}");
+    let produce = &["produce", "t", "--timeout", "2"][..];
+    for (more, warnings) in [(&["--partition", &one[..]][..], 0), (&[], 1)] {
+        let output = with_input(broker, &[produce, more].concat(), b"");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.matches("warning").count(), warnings, "{said}");
+    }
+    let lost = lost[0].to_string();
+    let output = with_input(broker, &[produce, &["--partition", &lost]].concat(), b"x\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && said.contains("LEADER_NOT_AVAILABLE"),
+        "{said}"
+    );
 }
 
 /// A topic that was deleted while a directory with a part of it was away does not come back with it.

@@ -287,6 +287,64 @@ fn a_batch_that_a_former_leader_refused_is_sent_again_after_fresh_metadata() {
     peer.join().unwrap();
 }
 
+/// With a second partition, whose disk failed.
+fn half_led(listener: &TcpListener) -> MetadataResponse {
+    let mut told = metadata(listener);
+    told.topics[0].partitions.push(MetadataResponsePartition {
+        error_code: ErrorCode::LeaderNotAvailable as i16,
+        partition_index: 1,
+        leader_id: -1,
+        ..Default::default()
+    });
+    told
+}
+
+#[test]
+fn a_partition_without_leader_keeps_no_record_from_the_others() {
+    let (address, peer) = broker(|listener| {
+        let mut first = Peer::accept(&listener);
+        first.negotiate(&USUAL);
+        let (header, _) = first.request();
+        first.answer(&header, header.api_version, &half_led(&listener));
+        let mut leader = Peer::accept(&listener);
+        leader.negotiate(&USUAL);
+        for _ in 0..2 {
+            assert_eq!(produce(&mut leader, ErrorCode::None), b"value");
+        }
+        // Asked again for the other, which still has none.
+        while first.0.peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
+            let (header, _) = first.request();
+            assert_eq!(header.api_key, ApiKey::Metadata as i16);
+            first.answer(&header, header.api_version, &half_led(&listener));
+        }
+    });
+    let options = ClusterOptions {
+        retry_for: Duration::from_millis(200),
+        ..ClusterOptions::default()
+    };
+    let cluster = Cluster::connect(&address, options).unwrap();
+    let options = ProducerOptions {
+        acks: Acks::Leader,
+        ..ProducerOptions::default()
+    };
+    let mut producer = Producer::new(cluster, options);
+    let mut send = |partition| {
+        let record = Outgoing {
+            partition,
+            value: Some(b"value"),
+            ..Outgoing::default()
+        };
+        producer.send("t", &record).and_then(|()| producer.flush())
+    };
+    send(None).unwrap();
+    send(Some(0)).unwrap();
+    let error = send(Some(1)).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::LeaderNotAvailable));
+    assert!(error.to_string().contains("t-1"), "{error}");
+    drop(producer);
+    peer.join().unwrap();
+}
+
 #[test]
 fn a_refusal_that_no_retry_mends_is_reported_at_once() {
     let (address, peer) = broker(|listener| {
