@@ -21,6 +21,11 @@ impl Work {
         first: Option<BatchMark>,
     ) -> Option<Vec<EpochEntry>> {
         let entries = stored?;
+        if entries.is_empty() && first.is_some() && self.recovery_point.is_some() {
+            // A kill before the first epoch was stored: it contradicts nothing, it is of no use.
+            tracing::debug!(dir = %self.dir.display(), "no leader epochs: taking them from the batches");
+            return None;
+        }
         let ascends = |pair: &[EpochEntry]| match pair {
             [one, next] => one.epoch < next.epoch && one.start < next.start,
             _single => true,
