@@ -207,7 +207,7 @@ impl Controller {
         let owed = Owed::write(&mut log, &first).await?;
         image = image.apply(&first)?.0;
 
-        dirs.set_strays_aside(&survey).await?;
+        dirs.clear_away(&survey).await?;
         despite_lack_of_room(dirs.keep_known(&image).await)?;
         let at_start = config;
         let config = with_dynamic(&at_start, &image);

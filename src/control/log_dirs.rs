@@ -69,9 +69,21 @@ pub struct LogDirs {
     homes: HashMap<PartitionName, DirIndex>,
 }
 
+/// Whose the folder of a partition is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// A topic's that there is.
+    Topic,
+    /// A topic's that was deleted.
+    Deleted,
+    /// No topic's that the metadata ever knew.
+    Nobody,
+}
+
 /// What lies in the log directories.
 pub(crate) struct Survey {
     found: BTreeMap<PartitionName, DirIndex>,
+    deleted: Vec<(DirIndex, PartitionDir)>,
     strays: Vec<(DirIndex, PartitionDir)>,
 }
 
@@ -187,16 +199,17 @@ impl LogDirs {
         Ok(())
     }
 
-    /// Looks through all of them. `is_stray` says of a partition's folder that no topic has it.
+    /// Looks through all of them. `owner` says of a partition's folder whose it is.
     ///
     /// # Errors
     /// A partition is in two of them.
     pub(crate) async fn survey(
         &self,
-        is_stray: impl Fn(&PartitionDir) -> bool,
+        owner: impl Fn(&PartitionDir) -> Owner,
     ) -> Result<Survey, FoundTwice> {
         let mut survey = Survey {
             found: BTreeMap::new(),
+            deleted: Vec::new(),
             strays: Vec::new(),
         };
         for (index, dir) in self.working() {
@@ -211,9 +224,16 @@ impl LogDirs {
                 if partition.name == MetadataLog::partition() {
                     continue;
                 }
-                if is_stray(&partition) {
-                    survey.strays.push((index, partition));
-                    continue;
+                match owner(&partition) {
+                    Owner::Topic => {}
+                    Owner::Deleted => {
+                        survey.deleted.push((index, partition));
+                        continue;
+                    }
+                    Owner::Nobody => {
+                        survey.strays.push((index, partition));
+                        continue;
+                    }
                 }
                 let folder = partition.name.to_string();
                 if let Some(first) = survey.found.insert(partition.name, index) {
@@ -228,8 +248,16 @@ impl LogDirs {
         Ok(survey)
     }
 
-    /// Sets what no topic has aside, and says where it is now.
-    pub(crate) async fn set_strays_aside(&self, survey: &Survey) -> Result<(), LogError> {
+    /// Removes what is left of deleted topics, sets aside what no topic had, and says where that is now.
+    pub(crate) async fn clear_away(&self, survey: &Survey) -> Result<(), LogError> {
+        for (DirIndex(i), deleted) in &survey.deleted {
+            let Some(files) = self.slots[*i].working() else {
+                continue;
+            };
+            let removed = files.dir().finish_deletion(deleted).await;
+            despite_lack_of_room(self.slots[*i].unless_failed(removed))?;
+            tracing::info!(partition = %deleted.name, "its topic is deleted: removed");
+        }
         for (DirIndex(i), stray) in &survey.strays {
             let Some(files) = self.slots[*i].working() else {
                 continue;
@@ -564,12 +592,16 @@ impl LogDirs {
 impl Survey {
     /// Whether there is any partition's folder in that directory.
     pub(crate) fn has_some_in(&self, dir: DirIndex) -> bool {
-        self.found.values().any(|home| *home == dir) || self.strays.iter().any(|s| s.0 == dir)
+        let unserved = self.deleted.iter().chain(&self.strays);
+        self.found
+            .values()
+            .chain(unserved.map(|(home, _)| home))
+            .any(|home| *home == dir)
     }
 
     /// Whether there is any partition's folder.
     pub(crate) fn is_empty(&self) -> bool {
-        self.found.is_empty() && self.strays.is_empty()
+        self.found.is_empty() && self.deleted.is_empty() && self.strays.is_empty()
     }
 }
 

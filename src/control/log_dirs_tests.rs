@@ -11,7 +11,7 @@ use thalweg_storage::{Checkpoint, CleanMark, DirHealth, FormatPolicy, LogDir, Op
 use thalweg_storage::{PartitionDir, PartitionName};
 use thalweg_types::{BrokerId, ClusterId, Offset, PartitionIndex, TopicPartition, Uuid};
 
-use super::{DirFound, DirIndex, LogDirs};
+use super::{DirFound, DirIndex, LogDirs, Owner};
 
 const LOCAL: BrokerId = BrokerId(1);
 const TOPIC: Uuid = Uuid([5; 16]);
@@ -103,7 +103,7 @@ fn home_of(dirs: &LogDirs, image: &Image, index: i32) -> Option<ReplicaHome> {
     dirs.replica_home(image, LOCAL, at)
 }
 
-const NO_STRAYS: fn(&PartitionDir) -> bool = |_| false;
+const NO_STRAYS: fn(&PartitionDir) -> Owner = |_| Owner::Topic;
 
 #[test]
 fn partitions_are_found_where_they_lie_whatever_the_metadata_says() {
@@ -134,9 +134,20 @@ fn st_28_a_partition_in_two_directories_is_refused() {
         assert_eq!(twice.first, root.join("a/t-0"));
         assert_eq!(twice.second, root.join("b/t-0"));
         // The one that is no topic's is not in the way.
-        let survey = dirs.survey(|_| true).await.expect("all are strays");
-        dirs.set_strays_aside(&survey).await.expect("set aside");
-        assert!(!root.join("a/t-0").exists() && !root.join("b/t-0").exists());
+        for owner in [Owner::Nobody, Owner::Deleted] {
+            let survey = dirs.survey(|_| owner).await.expect("none is in the way");
+            assert!(survey.has_some_in(A) && survey.has_some_in(B));
+            dirs.clear_away(&survey).await.expect("cleared");
+            assert!(!root.join("a/t-0").exists() && !root.join("b/t-0").exists());
+            let kept = std::fs::read_dir(root.join("a")).expect("listed");
+            let strays = kept.filter(|entry| {
+                let name = entry.as_ref().expect("an entry").file_name();
+                name.to_string_lossy().contains("t-0.")
+            });
+            assert_eq!(strays.count(), 1, "of the first round");
+            make_folder(&root, "a", 0);
+            make_folder(&root, "b", 0);
+        }
     });
 }
 

@@ -223,13 +223,28 @@ async fn move_aside(parent: &Path, stray: &PartitionDir) -> Result<PathBuf, LogE
         unique = Uuid(u128::from_be_bytes(unique.0).wrapping_add(1).to_be_bytes());
         to = parent.join(stray.name.stray(unique));
     }
-    fs::rename(&from, &to)
+    rename_durably(parent, &from, &to).await?;
+    Ok(to)
+}
+
+async fn rename_durably(parent: &Path, from: &Path, to: &Path) -> Result<(), LogError> {
+    fs::rename(from, to)
         .await
-        .map_err(LogError::io("rename", &from))?;
+        .map_err(LogError::io("rename", from))?;
     fs::sync_dir(parent)
         .await
-        .map_err(LogError::io("sync", parent))?;
-    Ok(to)
+        .map_err(LogError::io("sync", parent))
+}
+
+async fn remove_deleted(parent: &Path, deleted: &PartitionDir) -> Result<(), LogError> {
+    let from = parent.join(deleted.name.to_string());
+    let unique = deleted.topic_id.unwrap_or(Uuid::ZERO);
+    let to = parent.join(deleted.name.deleted(unique));
+    rename_durably(parent, &from, &to).await?;
+    // A kill in between leaves what the next start removes.
+    fs::remove_dir_all(&to)
+        .await
+        .map_err(LogError::io("remove", &to))
 }
 
 /// Outcome of [`LogDir::mark_clean`].
@@ -605,6 +620,14 @@ impl LogDir {
     /// [`LogError::Io`].
     pub async fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
         self.judged(move_aside(&self.path, stray).await)
+    }
+
+    /// Finishes the removal of a partition whose topic is deleted (ST-15).
+    ///
+    /// # Errors
+    /// [`LogError::Io`]; the next start goes on with it.
+    pub async fn finish_deletion(&self, deleted: &PartitionDir) -> Result<(), LogError> {
+        self.judged(remove_deleted(&self.path, deleted).await)
     }
 
     /// Takes a checkpoint away, durably.

@@ -9,7 +9,7 @@ use thalweg_storage::{LogError, PartitionDir, PartitionName};
 use thalweg_types::{BrokerId, TopicId, Uuid};
 
 use super::StartError;
-use crate::log_dirs::{FoundTwice, LogDirs, Survey};
+use crate::log_dirs::{FoundTwice, LogDirs, Owner, Survey};
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 
 /// The metadata as its log has it: read and checked, and nothing written. A start that is refused here can
@@ -108,7 +108,7 @@ fn check_directories(
 /// Looks for what the log directories hold, before anything is written.
 async fn survey(dirs: &LogDirs, records: &[Record], image: &Image) -> Result<Survey, StartError> {
     let former = former_topics(records, image);
-    let survey = dirs.survey(|found| is_stray(image, &former, found)).await;
+    let survey = dirs.survey(|found| owner(image, &former, found)).await;
     let survey =
         survey.map_err(|FoundTwice { first, second }| StartError::FoundTwice { first, second })?;
     if records.is_empty() && !survey.is_empty() {
@@ -131,15 +131,21 @@ fn former_topics(records: &[Record], image: &Image) -> BTreeSet<(TopicId, String
         .collect()
 }
 
-/// Directories of partitions that the metadata does not know are kept, but out of the way: a crash
-/// between the record that deletes a topic and the removal of its files leaves them (ST-15).
+/// A crash between the record that deletes a topic and the removal of its files leaves them: that is
+/// finished (ST-15). Directories of partitions that the metadata never knew are kept, but out of the way.
 ///
 /// Where the metadata has the partition, its directory goes only when it is that of an earlier topic
 /// of the name. Any other id is a damaged `partition.metadata`: the records beside it are not put away
 /// for an empty log. Its owner finds that out and takes the partition offline.
-fn is_stray(image: &Image, former: &BTreeSet<(TopicId, String)>, found: &PartitionDir) -> bool {
+fn owner(image: &Image, former: &BTreeSet<(TopicId, String)>, found: &PartitionDir) -> Owner {
     let of_former = |id| former.contains(&(id, found.name.topic.clone()));
-    !is_known(image, &found.name) || found.topic_id.is_some_and(of_former)
+    if found.topic_id.is_some_and(of_former) {
+        return Owner::Deleted;
+    }
+    match is_known(image, &found.name) {
+        true => Owner::Topic,
+        false => Owner::Nobody,
+    }
 }
 
 fn is_known(image: &Image, name: &PartitionName) -> bool {

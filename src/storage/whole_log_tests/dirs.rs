@@ -329,6 +329,12 @@ fn st_15_deleted_directories_go_and_strays_are_set_aside() {
         let aside = log_dir.set_aside(&stray).await.expect("renamed");
         assert!(aside.join("00000000000000000000.log").exists());
         assert_eq!(log_dir.partitions().await.expect("listed"), []);
+        std::fs::create_dir(dir.join("t-0")).expect("made");
+        std::fs::write(dir.join("t-0/00000000000000000000.log"), b"x").expect("written");
+        let before = std::fs::read_dir(&dir).expect("listed").count();
+        log_dir.finish_deletion(&stray).await.expect("removed");
+        let after = std::fs::read_dir(&dir).expect("listed").count();
+        assert_eq!((after, dir.join("t-0").exists()), (before - 1, false));
         // A stray does not keep the directory from being clean.
         let marked = log_dir.mark_clean(1, &BTreeSet::new()).await.expect("told");
         assert_eq!(marked, CleanMark::Written);
