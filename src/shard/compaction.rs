@@ -2,7 +2,8 @@
 //!
 //! The work is done by a [`Cleaner`], a thread of low priority; here it is decided which log is next,
 //! and each new segment is swapped in. A log that could not be cleaned is tried again in a while, ever
-//! later; one with a damaged segment not at all until it was opened anew. The others go on.
+//! later; one with a damaged segment up to that segment, which is in the quarantine then. One with a segment that
+//! can not be read although no damage is found in it is not tried at all until it was opened anew. The others go on.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -93,6 +94,11 @@ async fn clean(shard: &Shard, cleaner: &Cleaner, due: Due, backoff: Duration) {
             let wait = backoff.max(Duration::from_millis(1));
             partition.cleaning().try_again_at(time::now() + wait);
         }
+        Err(error @ CleanError::Quarantined { .. }) => {
+            tracing::warn!(partition = %partition.name(), %error,
+                "compaction met a damage, which is in the quarantine now: it goes up to that segment until \
+                 the file is whole again");
+        }
         Err(error) => give_up(shard, &partition, &error, backoff),
     }
 }
@@ -117,7 +123,8 @@ fn give_up(shard: &Shard, partition: &Partition, error: &CleanError, backoff: Du
     if error.is_final() {
         cleaning.give_up();
         tracing::error!(partition = %name, %error,
-            "NOT COMPACTED ANY MORE: a segment is damaged; repair or delete the topic, then restart");
+            "NOT COMPACTED ANY MORE: records can not be read in a segment in which no damaged batch is found; \
+             delete the records up to there or the topic, then restart");
         return;
     }
     let most = Duration::from_millis(COMPACTION_BACKOFF_MS_MAX);

@@ -56,6 +56,17 @@ impl DamagedRange {
     }
 }
 
+/// What became of a damage that compaction met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Placed {
+    /// It is among what is not served.
+    Quarantined,
+    /// Its segment was deleted or replaced meanwhile.
+    Gone,
+    /// A look at the segment finds all its batches whole, or is not possible.
+    Nowhere,
+}
+
 /// By base offset of their segments: its length then, and what is damaged in it.
 pub(crate) type Ranges = BTreeMap<Offset, (u64, Vec<DamagedRange>)>;
 
@@ -149,22 +160,45 @@ impl Log {
 
     /// As [`Log::note_damage`], of the segment at a path; false when there is none by now.
     fn note_by_path(&self, path: &Path, position: u64, first: Offset, reason: &str) -> bool {
-        let index = {
-            let state = self.inner.state.borrow();
-            let mut all = state.segments.iter();
-            all.position(|segment| segment.path() == path)
-        };
+        let index = self.index_of(path);
         index.is_some_and(|index| self.note_in(index, position, first, reason))
     }
 
+    fn index_of(&self, path: &Path) -> Option<usize> {
+        let state = self.inner.state.borrow();
+        let mut all = state.segments.iter();
+        all.position(|segment| segment.path() == path)
+    }
+
     fn note_in(&self, index: usize, position: u64, first: Offset, reason: &str) -> bool {
+        let Some(segment) = self.mark_damaged(index, position, first, reason) else {
+            return false;
+        };
+        let log = Rc::downgrade(&self.inner);
+        task::spawn(async move {
+            // Unless it is closed by then.
+            if let Some(inner) = log.upgrade() {
+                Log { inner }.look_at_suspect(&segment).await;
+            }
+        });
+        true
+    }
+
+    /// Serves nothing of a segment from there on; `None` when that is so already.
+    fn mark_damaged(
+        &self,
+        index: usize,
+        position: u64,
+        first: Offset,
+        reason: &str,
+    ) -> Option<Rc<Segment>> {
         let (segment, end) = {
             let state = self.inner.state.borrow();
             (Rc::clone(&state.segments[index]), state.segment_end(index))
         };
         let size = segment.size.get();
         if position >= size || segment.damage_at(position).is_some() {
-            return false;
+            return None;
         }
         {
             let mut damaged = segment.damaged.borrow_mut();
@@ -179,14 +213,7 @@ impl Log {
         tracing::error!(path = %segment.path().display(), position, offset = first.0, reason,
             "DAMAGE met: nothing of this segment is served from there on until it is looked through");
         segment.is_suspect.set(true);
-        let log = Rc::downgrade(&self.inner);
-        task::spawn(async move {
-            // Unless it is closed by then.
-            if let Some(inner) = log.upgrade() {
-                Log { inner }.look_at_suspect(&segment).await;
-            }
-        });
-        true
+        Some(segment)
     }
 
     /// As [`Log::note_damage`], of a read that failed for it.
@@ -208,30 +235,27 @@ impl Log {
         }
     }
 
-    /// As [`Log::note_damage`], of one whose offset has to be looked for.
-    pub(crate) async fn note_damage_at(&self, path: &Path, position: u64, reason: &str) {
-        let segment = {
-            let state = self.inner.state.borrow();
-            let found = state.segments.iter().find(|s| s.path() == path);
-            found.cloned()
+    /// Compaction met a batch that it can not read, at `position` of the segment at a path. When this
+    /// is done the segment was looked through, as the scrub does it.
+    pub(crate) async fn place_damage(&self, path: &Path, position: u64, reason: &str) -> Placed {
+        let segment = |index: usize| Rc::clone(&self.inner.state.borrow().segments[index]);
+        let Some(segment) = self.index_of(path).map(segment) else {
+            return Placed::Gone;
         };
-        let Some(segment) = segment else { return };
-        let Ok(file) = fs::open(path, fs::OpenMode::Read).await else {
-            return;
-        };
-        let mut scan = BatchScan::new(file, Check::Headers, segment.base, 0, position);
-        loop {
-            if segment.skip_damage(&mut scan) {
-                continue;
-            }
-            match scan.next().await {
-                Ok(Step::Batch(..)) => {}
-                Ok(Step::End | Step::Bad(_)) => break,
-                Err(_) => return,
-            }
+        if let Some((at, first)) = start_of(&segment, position).await
+            && let Some(index) = self.index_of(path)
+        {
+            self.mark_damaged(index, at, first, reason);
         }
-        let first = scan.next_offset();
-        self.note_by_path(path, scan.position().min(position), first, reason);
+        if segment.is_suspect.get() {
+            self.look_at_suspect(&segment).await;
+        }
+        let has_damage = !segment.damaged.borrow().is_empty();
+        match (self.index_of(path), has_damage) {
+            (None, _) => Placed::Gone,
+            (Some(_), true) => Placed::Quarantined,
+            (Some(_), false) => Placed::Nowhere,
+        }
     }
 
     /// Says what is damaged to the file of it, as far as that is possible: what is not there after a
@@ -260,6 +284,25 @@ impl Log {
         if let Err(error) = stored {
             tracing::warn!(path = %path.display(), error,
                 "not written: the damage has to be found again after a restart");
+        }
+    }
+}
+
+/// Where the damage at `position` begins that a walk by headers comes to, and the smallest offset that may be in
+/// it; `None` when the segment can not be walked.
+async fn start_of(segment: &Segment, position: u64) -> Option<(u64, Offset)> {
+    let opened = fs::open(&segment.path(), fs::OpenMode::Read).await;
+    let mut scan = BatchScan::new(opened.ok()?, Check::Headers, segment.base, 0, position);
+    loop {
+        if segment.skip_damage(&mut scan) {
+            continue;
+        }
+        match scan.next().await {
+            Ok(Step::Batch(..)) => {}
+            Ok(Step::End | Step::Bad(_)) => {
+                return Some((scan.position().min(position), scan.next_offset()));
+            }
+            Err(_) => return None,
         }
     }
 }

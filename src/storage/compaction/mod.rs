@@ -93,13 +93,23 @@ pub struct CleanReport {
 /// A round ended early. Segments that had been swapped in stay so.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanError {
-    /// A segment can not be read as batches of records: nothing of this log is compacted until that
-    /// is repaired.
+    /// A segment can not be read as batches of records, and what is wrong with it has no place in the
+    /// quarantine: nothing of this log is compacted until that is repaired.
     #[error("{} is damaged at byte {position}: {reason}", path.display())]
     Damaged {
-        /// The segment's `.log` or `.txnindex` file.
+        /// The segment's `.log` file.
         path: PathBuf,
-        /// Where the bad batch or entry begins.
+        /// Where the bad batch begins.
+        position: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A segment is damaged and in the quarantine by now: the next round goes up to it.
+    #[error("{} is damaged at byte {position}: {reason}", path.display())]
+    Quarantined {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Where the bad batch begins.
         position: u64,
         /// What is wrong.
         reason: String,
@@ -152,7 +162,8 @@ impl CleanError {
                 | ReadError::Offline { .. }
                 | ReadError::Closed => false,
             },
-            CleanError::Io { .. }
+            CleanError::Quarantined { .. }
+            | CleanError::Io { .. }
             | CleanError::Log(_)
             | CleanError::Changed
             | CleanError::Stopped => false,
@@ -170,7 +181,7 @@ impl CleanError {
                 ReadError::Closed | ReadError::Offline { .. } | ReadError::Replaced
             ),
             CleanError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            CleanError::Damaged { .. } => false,
+            CleanError::Damaged { .. } | CleanError::Quarantined { .. } => false,
         }
     }
 
@@ -181,6 +192,7 @@ impl CleanError {
             CleanError::Io { source, .. } => may_pass(source),
             CleanError::Log(error) => error.may_pass(),
             CleanError::Damaged { .. }
+            | CleanError::Quarantined { .. }
             | CleanError::Read(_)
             | CleanError::Changed
             | CleanError::Stopped => false,

@@ -31,6 +31,7 @@ use crate::handles;
 use crate::listing::list;
 use crate::log::Log;
 use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
+use crate::quarantine::Placed;
 use crate::removal::{files_of, unlink_later};
 use crate::segment::Segment;
 
@@ -45,27 +46,45 @@ impl Log {
         order: CompactionOrder,
     ) -> Result<CleanReport, CleanError> {
         let delay = order.file_delete_delay;
-        let done = self.work_with(cleaner, order, delay).await;
-        match &done {
+        match self.work_with(cleaner, order, delay).await {
             Ok(report) => {
                 let mut state = self.inner.state.borrow_mut();
                 state.cleaned_to = Some(report.end);
+                Ok(report)
             }
             Err(error) => {
-                self.judge(error);
-                if let CleanError::Damaged {
-                    path,
-                    position,
-                    reason,
-                } = error
-                {
-                    self.note_damage_at(path, *position, reason).await;
-                }
+                self.judge(&error);
+                let error = self.placed(error).await;
                 // The room that they take may be what was lacking.
                 self.remove_cleaned().await;
+                Err(error)
             }
         }
-        done
+    }
+
+    /// Has a damage that a round met taken out of the way of the next one.
+    async fn placed(&self, error: CleanError) -> CleanError {
+        let CleanError::Damaged {
+            path,
+            position,
+            reason,
+        } = error
+        else {
+            return error;
+        };
+        match self.place_damage(&path, position, &reason).await {
+            Placed::Gone => CleanError::Changed,
+            Placed::Quarantined => CleanError::Quarantined {
+                path,
+                position,
+                reason,
+            },
+            Placed::Nowhere => CleanError::Damaged {
+                path,
+                position,
+                reason,
+            },
+        }
     }
 
     async fn work_with(

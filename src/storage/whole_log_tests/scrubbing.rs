@@ -299,11 +299,9 @@ fn rp_105_compaction_ends_before_a_damaged_segment() {
         };
         let end = test.log.dirt(limits).await.expect("told").end;
         assert_eq!(Some(&end.0), bases.last());
-        let (_, at, bytes) = batches(&path, bases[2])[1];
+        let (offset, at, bytes) = batches(&path, bases[2])[1];
         edit(&log_file(&path, bases[2]), |log| log[at + bytes - 2] ^= 1);
-        test.log
-            .note_damage_at(&log_file(&path, bases[2]), at as u64, "met")
-            .await;
+        assert!(test.log.note_damage(Offset(offset), at as u64, "met"));
         let met = test.log.quarantined();
         assert_eq!(met.len(), 1);
         assert_eq!((met[0].bytes.start, met[0].next.0), (at as u64, bases[3]));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use thalweg_protocol::records::{BatchOptions, Codec};
+use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchOptions, Codec};
 use thalweg_replica::LastOfProducer;
 use thalweg_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
@@ -274,8 +274,11 @@ fn rp_105_a_damaged_segment_ends_the_round_and_nothing_else() {
         edit(&log_file(&dir, 0), |bytes| bytes[200] ^= 1);
         let refused = try_compact(&test, &roomy(), 1, HashMap::new()).await;
         let refused = refused.expect_err("damaged");
-        assert!(refused.is_final() && !refused.is_ordinary(), "{refused}");
-        assert!(matches!(refused, CleanError::Damaged { .. }), "{refused}");
+        assert!(!refused.is_final() && !refused.is_ordinary(), "{refused}");
+        assert!(
+            matches!(refused, CleanError::Quarantined { .. }),
+            "{refused}"
+        );
         assert!(names(&dir).iter().all(|name| !name.ends_with("cleaned")));
         // What the round met is not served and no round comes near it, until it is whole again.
         assert_eq!(test.log.quarantined().len(), 1);
@@ -286,6 +289,59 @@ fn rp_105_a_damaged_segment_ends_the_round_and_nothing_else() {
         assert_eq!(test.read_all().await, before);
         compact(&test, &roomy(), 1).await;
         assert_eq!(survivors(&test).await.len(), 2);
+    });
+}
+
+#[test]
+fn rp_105_what_a_round_meets_damaged_goes_into_the_quarantine_and_the_next_goes_up_to_it() {
+    on_both_engines(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        for keys in [["a", "a", "b"], ["a", "b", "b"], ["c", "c", "a"]] {
+            write(&test, &keys).await;
+            close_segment(&test).await;
+        }
+        test.log.flush().await.expect("flushed");
+        edit(&log_file(&dir, 3), |bytes| bytes[70] ^= 1);
+        assert_eq!(dirt(&test, 1).await.end, Offset(9));
+        let refused = try_compact(&test, &roomy(), 1, HashMap::new()).await;
+        let refused = refused.expect_err("damaged");
+        assert!(!refused.is_final(), "{refused}");
+        // It is known by then how far the damage reaches, as if the scrub had come first.
+        let found = test.log.quarantined();
+        let found: Vec<_> = found
+            .iter()
+            .map(|range| (range.first, range.next))
+            .collect();
+        assert_eq!(found, [(Offset(3), Offset(4))]);
+        assert_eq!(dirt(&test, 1).await.end, Offset(3));
+        let report = compact(&test, &roomy(), 1).await;
+        assert_eq!((report.end, report.records_kept), (Offset(3), 2));
+        let left = dirt(&test, 1).await;
+        assert_eq!((left.end, left.dirty_bytes), (Offset(3), 0));
+    });
+}
+
+#[test]
+fn rp_105_a_batch_whose_checksum_holds_and_whose_records_can_not_be_read_ends_compaction() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        write(&test, &["a", "a"]).await;
+        let mut batch = of_records(&[put(2, "b")], Codec::None, plain());
+        let mut bytes = batch.bytes.to_vec();
+        // The length of the only record.
+        bytes[BATCH_HEADER_BYTES] = 0x7f;
+        let crc = crc32c::crc32c(&bytes[21..]);
+        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+        batch.bytes = bytes.into();
+        test.log.append(batch);
+        test.settle().await;
+        close_segment(&test).await;
+        let refused = try_compact(&test, &roomy(), 1, HashMap::new()).await;
+        let refused = refused.expect_err("unreadable");
+        assert!(refused.is_final(), "{refused}");
+        assert!(matches!(refused, CleanError::Damaged { .. }), "{refused}");
+        // Readers get it as it was sent.
+        assert_eq!(test.log.quarantined(), []);
     });
 }
 
