@@ -431,7 +431,7 @@ impl LogDir {
             accepted_gaps: load_checkpoint(path, Checkpoint::AcceptedGaps).await?,
             cleaner: load_checkpoint(path, Checkpoint::Cleaner).await?,
             marks,
-            health: DirHealth::new(path),
+            health: DirHealth::watching(path)?,
         })
     }
 

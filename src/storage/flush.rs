@@ -49,8 +49,9 @@ async fn sync_together(parent: &Path, logs: &[&Log]) {
         // Names made from now on are for the next flush.
         log.inner.state.borrow_mut().names = Names::Synced;
     }
-    let synced = fs::sync_file_system(parent).await;
     if let Some(first) = logs.first() {
+        let health = Arc::clone(&first.inner.state.borrow().options.health);
+        let synced = health.sync_file_system(parent).await;
         // The others follow their directory.
         let _told = first.or_offline("sync", parent, synced);
     }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use thalweg_reactor::fs::FileSystem;
+
 use crate::allowance::Allowance;
 use crate::error::{LogError, is_lack_of_room};
 use crate::reserve;
@@ -27,6 +29,7 @@ pub struct DirHealth {
     full: AtomicBool,
     allowance: Allowance,
     free_bytes: AtomicU64,
+    file_system: Option<FileSystem>,
 }
 
 /// How much room the disk of a log directory has.
@@ -90,6 +93,31 @@ impl DirHealth {
             path: path.to_owned(),
             ..DirHealth::default()
         })
+    }
+
+    /// Of a directory that is there, in which nothing has failed. What fails from now on, on its way to the
+    /// disk, is told by [`DirHealth::sync_file_system`].
+    ///
+    /// # Errors
+    /// It can not be opened.
+    pub(crate) fn watching(path: &Path) -> io::Result<Arc<DirHealth>> {
+        Ok(Arc::new(DirHealth {
+            path: path.to_owned(),
+            file_system: Some(FileSystem::open(path)?),
+            ..DirHealth::default()
+        }))
+    }
+
+    /// Makes everything durable that was written to the file system of `parent`, which is the directory.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync`].
+    pub(crate) async fn sync_file_system(&self, parent: &Path) -> io::Result<()> {
+        match &self.file_system {
+            Some(kept) => kept.sync().await,
+            // Logs of no [`crate::LogDir`].
+            None => FileSystem::open(parent)?.sync().await,
+        }
     }
 
     /// Lets `tell` say so, in place of a line in the log, when the directory fails, on the thread that

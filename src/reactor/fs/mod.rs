@@ -19,9 +19,9 @@ pub use data::{
 pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
 pub use namespace::{
-    DirEntry, FileMeta, Space, allocate, cache_lifetime, create_dir, create_dir_all,
+    DirEntry, FileMeta, FileSystem, Space, allocate, cache_lifetime, create_dir, create_dir_all,
     create_dir_with, drop_cached, exists, len, list_dir, metadata, open, read_file, remove_dir_all,
-    rename, replace_file, set_modified, space, sync_all, sync_dir, sync_file_system, truncate,
-    unlink, write_file_atomically,
+    rename, replace_file, set_modified, space, sync_all, sync_dir, truncate, unlink,
+    write_file_atomically,
 };
 pub use syncer::Syncer;

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -331,18 +332,43 @@ pub async fn sync_dir(path: &Path) -> io::Result<()> {
     run(&SYNCERS, "fsync directory", path, sync_dir_now).await
 }
 
-/// Makes all durable that was written to the file system of a directory, names and content, by whomever: one
-/// system call instead of very many. A simulated disk makes the directory's own entries durable.
+/// The file system of a directory, by a handle that is kept. Clones share it.
 ///
-/// # Errors
-/// The kernel's; see [`super::sync_data`] on never trying again.
-pub async fn sync_file_system(path: &Path) -> io::Result<()> {
-    run(&SYNCERS, "syncfs", path, |path| {
-        flush(Operation::SyncDir(path), || {
-            Ok(syncfs(fs::File::open(path)?)?)
+/// The kernel tells each handle once what failed on the way to the disk since it was opened. One that was opened
+/// later knows nothing of a failure that another was told before.
+#[derive(Debug, Clone)]
+pub struct FileSystem {
+    handle: Arc<fs::File>,
+    path: PathBuf,
+}
+
+impl FileSystem {
+    /// Of a directory, which must exist. Blocks the thread for an open: for use at start.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(path: &Path) -> io::Result<FileSystem> {
+        let opened = fs::File::open(path);
+        let handle = opened.map_err(|error| FsError::wrap("open directory", path, None, error))?;
+        Ok(FileSystem {
+            handle: Arc::new(handle),
+            path: path.to_owned(),
         })
-    })
-    .await
+    }
+
+    /// Makes all durable that was written to it, names and content, by whomever: one system call instead of very
+    /// many. A simulated disk makes the directory's own entries durable.
+    ///
+    /// # Errors
+    /// The kernel's, of anything written since the handle was opened; see [`super::sync_data`] on never trying
+    /// again.
+    pub async fn sync(&self) -> io::Result<()> {
+        let handle = Arc::clone(&self.handle);
+        run(&SYNCERS, "syncfs", &self.path, move |path| {
+            flush(Operation::SyncDir(path), || Ok(syncfs(&handle)?))
+        })
+        .await
+    }
 }
 
 fn sync_all_now(file: &File) -> io::Result<()> {

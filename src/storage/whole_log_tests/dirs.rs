@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
 
+use thalweg_types::limits::NEW_LOGS_TOGETHER_MIN;
 use thalweg_types::{BrokerId, ClusterId, Offset, TopicPartition, Uuid};
 
 use super::{TOPIC_ID, TestLog, on_both_engines};
 use crate::{
-    Checkpoint, CleanMark, DirectoryState, FormatPolicy, LogDir, LogDirError, LogOptions,
+    Checkpoint, CleanMark, DirectoryState, FormatPolicy, Log, LogDir, LogDirError, LogOptions,
     OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
     set_partition_aside,
 };
@@ -25,6 +28,30 @@ fn policy() -> OpenPolicy {
 
 async fn open(path: &Path) -> LogDir {
     LogDir::open(path, policy()).await.expect("opened")
+}
+
+/// A handle that is opened for the flush alone is not told what failed on the way to the disk before it, if the
+/// kernel has told somebody else.
+#[test]
+fn r_1_the_file_system_is_flushed_by_the_handle_that_the_directory_was_opened_with() {
+    on_both_engines(|dir| async move {
+        let (root, aside) = (dir.join("root"), dir.join("aside"));
+        let opened = open(&root).await;
+        let options = LogOptions {
+            health: Arc::clone(opened.health()),
+            ..LogOptions::default()
+        };
+        let mut logs = Vec::new();
+        for index in 0..i32::try_from(NEW_LOGS_TOGETHER_MIN).expect("few") {
+            let name = PartitionName::new("t", index);
+            let made = Log::create(&root, name, TOPIC_ID, options.clone(), Rc::new(|_| ()));
+            logs.push(made.await.expect("created"));
+        }
+        std::fs::rename(&root, &aside).expect("renamed");
+        Log::sync_new(&logs).await;
+        assert_eq!(opened.health().failure(), None);
+        assert!(logs.iter().all(|log| !log.is_offline()));
+    });
 }
 
 /// ST-18: after its disk failed, a directory is neither clean nor marked for the next start, which takes the
