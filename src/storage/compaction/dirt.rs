@@ -69,6 +69,16 @@ impl Log {
     /// # Errors
     /// [`ReadError`] when the age of a segment can not be told.
     pub async fn dirt(&self, limits: CompactionLimits) -> Result<Dirt, ReadError> {
+        loop {
+            match self.dirt_before_damage(limits).await {
+                // Up to what was just found to be damaged.
+                Err(error) if self.note_met(&error) => {}
+                found => return found,
+            }
+        }
+    }
+
+    async fn dirt_before_damage(&self, limits: CompactionLimits) -> Result<Dirt, ReadError> {
         let first_dirty = self.first_dirty();
         let (clean, dirty, mut end) = {
             let state = self.inner.state.borrow();

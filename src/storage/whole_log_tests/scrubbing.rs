@@ -324,6 +324,30 @@ fn rp_105_compaction_ends_before_a_damaged_segment() {
 }
 
 #[test]
+fn rp_105_a_damage_met_by_the_look_for_what_is_overdue_bounds_compaction() {
+    on_plain_engine(|path| async move {
+        let test = filled(&path).await;
+        let bases = test.bases();
+        test.log.close().await.expect("closed");
+        drop(test);
+        // The length of the first batch.
+        edit(&log_file(&path, bases[2]), |log| log[8] ^= 0x40);
+        let opened = TestLog::open(&path, small_segments(), Recovery::AfterCleanStop).await;
+        let (test, _) = opened.expect("opened");
+        let limits = CompactionLimits {
+            min_lag_ms: 0,
+            max_lag_ms: i64::MAX - 1,
+            stable_end: Offset(180),
+            now: TimestampMs(1_000_000),
+        };
+        let dirt = test.log.dirt(limits).await.expect("told");
+        assert_eq!((dirt.end.0, dirt.overdue), (bases[2], false));
+        assert!(dirt.dirty_bytes > 0);
+        assert_eq!(test.log.quarantined().len(), 1);
+    });
+}
+
+#[test]
 fn a_thread_of_its_own_checks_segments_and_leaves_the_page_cache_alone() {
     on_plain_engine(|path| async move {
         let (scrubber, thread) = Scrubber::start("scrubber").expect("started");
