@@ -57,7 +57,7 @@ pub enum Command {
     Format(FormatArgs),
     /// Create, list, describe, alter and delete topics
     Topic(TopicArgs),
-    /// Show and change settings of topics and brokers
+    /// Show and change settings of topics, brokers and groups
     Config(ConfigArgs),
     /// List, describe and delete consumer groups, move their offsets
     Group(GroupArgs),

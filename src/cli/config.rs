@@ -1,4 +1,4 @@
-//! `thalweg config`: settings of topics and brokers.
+//! `thalweg config`: settings of topics, brokers and groups.
 
 use serde::Serialize;
 use thalweg_client::{Change, Cluster, ConfigChange, ConfigOwner, Setting, config_source_name};

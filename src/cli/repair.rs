@@ -113,8 +113,8 @@ async fn run_on(
         repair(dir, here).await.map_err(anyhow::Error::from)?;
     }
     println!(
-        "{} repaired: the next start gives every partition a higher leader epoch, so that clients see \
-         what they may have read and is gone",
+        "{} repaired: the next start gives every partition a higher leader epoch, so that clients \
+         notice if records that they have read are gone",
         count(damaged)
     );
     Ok(())
@@ -161,13 +161,15 @@ fn said(repair: &Repair) -> String {
             path.display()
         ),
         Repair::GoOnAt { end, at, .. } => format!(
-            "take what is there as the whole: the log ends at offset {end} and goes on at offset {at}, so \
+            "go on with the records that are left: the log ends at offset {end} and goes on at offset {at}, so \
              that no offset is given out twice"
         ),
         Repair::BeginAt(start) => {
-            format!("take what is there as the whole: the log begins at offset {start}")
+            format!("go on with the records that are left: the log begins at offset {start}")
         }
-        Repair::AcceptGap => "take what is there as the whole: the offsets stay missing".to_owned(),
+        Repair::AcceptGap => {
+            "go on with the records that are left; the missing offsets are skipped".to_owned()
+        }
         Repair::BeginAnew { dir, at } => {
             format!("begin an empty log in {} at offset {at}", dir.display())
         }

@@ -1,4 +1,4 @@
-//! Administrative calls: settings of topics and brokers, more partitions.
+//! Administrative calls: settings of topics, brokers and groups, more partitions.
 
 use std::fmt;
 

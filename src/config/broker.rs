@@ -550,6 +550,17 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_of_nothing_checks_nothing_by_itself() {
+        let of = |text: &str| {
+            let loaded = load(&[&format!("thalweg.log.scrub.interval.ms={text}")]);
+            loaded.map(|loaded| loaded.config.log_scrub_interval_ms())
+        };
+        assert_eq!(of("1"), Ok(Some(1)));
+        assert_eq!((of("0"), of("-1")), (Ok(None), Ok(None)));
+        assert!(of("-2").is_err());
+    }
+
+    #[test]
     fn every_getter_of_groups_fits_its_property() {
         let c = BrokerConfig::default();
         assert_eq!(c.group_initial_rebalance_delay_ms(), 3_000);

@@ -216,21 +216,22 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "group.max.session.timeout.ms",
         POSITIVE_INT,
         "1800000",
-        "Longest session timeout that a member may ask for.",
+        "Longest session timeout that a member of the classic protocol may ask for.",
     )
     .active(),
     Property::broker(
         "group.max.size",
         POSITIVE_INT,
         "2147483647",
-        "Members that one group may have; further ones are refused with GROUP_MAX_SIZE_REACHED.",
+        "Members that one group of the classic protocol may have; further ones are refused with \
+         GROUP_MAX_SIZE_REACHED.",
     )
     .active(),
     Property::broker(
         "group.min.session.timeout.ms",
         POSITIVE_INT,
         "6000",
-        "Shortest session timeout that a member may ask for.",
+        "Shortest session timeout that a member of the classic protocol may ask for.",
     )
     .active(),
     Property::broker_unset(
@@ -790,7 +791,7 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "604800000",
         "Every closed segment is read and checked once in so long, by a thread of the lowest priority: \
          checksums, offsets, and that its indexes agree with it. What is damaged is reported and served \
-         no more. -1: only where somebody met damage.",
+         no more. -1 or 0: only where somebody met damage.",
     )
     .active()
     .live(),

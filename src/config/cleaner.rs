@@ -48,7 +48,8 @@ impl BrokerConfig {
     /// `thalweg.log.scrub.interval.ms`; `None` when nothing is to be checked by itself.
     #[must_use]
     pub fn log_scrub_interval_ms(&self) -> Option<u64> {
-        u64::try_from(self.long("thalweg.log.scrub.interval.ms")).ok()
+        let interval = u64::try_from(self.long("thalweg.log.scrub.interval.ms"));
+        interval.ok().filter(|interval| *interval > 0)
     }
 
     /// `thalweg.log.scrub.max.bytes.per.second`, of all logs together.

@@ -87,7 +87,7 @@ pub enum ConfigOwnerKind {
     BrokerDefault,
     /// The log levels of one broker, by its id
     BrokerLogger,
-    /// One consumer group; Thalweg describes no settings of groups and refuses changes as yet
+    /// One consumer group, also before it exists
     Group,
 }
 
