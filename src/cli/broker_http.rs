@@ -1,5 +1,6 @@
 //! A broker's HTTP endpoint, for what Kafka's protocol has no request for.
 
+use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::args::{BrokerArgs, BrokerHttpArgs};
 use crate::exit::{Exit, Failure};
+use crate::output::printable;
 
 /// Where brokers serve it unless they are told otherwise.
 const DEFAULT_PORT: u16 = 9644;
@@ -24,6 +26,8 @@ pub(crate) struct BrokerHttp {
     timeout: Duration,
     /// It was named, and not guessed.
     is_named: bool,
+    /// A guess did not come true, and that was said.
+    has_told: Cell<bool>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +55,7 @@ impl BrokerHttp {
             cluster_id: cluster_id.unwrap_or_default().to_owned(),
             timeout: Duration::from_secs(broker.timeout.into()),
             is_named: args.http.is_some(),
+            has_told: Cell::new(false),
         }
     }
 
@@ -86,12 +91,22 @@ impl BrokerHttp {
         serde_json::from_str(body).map_err(|_| strange())
     }
 
-    /// As [`BrokerHttp::get`]; a guess that does not come true is no failure.
-    pub(crate) fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
+    /// As [`BrokerHttp::get`]; a guess that does not come true is no failure; a line on stderr says
+    /// once that `what` is left out for it.
+    pub(crate) fn find<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        what: &str,
+    ) -> Result<Option<T>, Failure> {
         match self.get(path) {
             Ok(answer) => Ok(Some(answer)),
             Err(failure) if self.is_named => Err(failure),
-            Err(_) => Ok(None),
+            Err(failure) => {
+                if !self.has_told.replace(true) {
+                    eprintln!("thalweg: {what} left out: {}", printable(&failure.message));
+                }
+                Ok(None)
+            }
         }
     }
 

@@ -131,13 +131,14 @@ fn print(report: &Report) -> io::Result<()> {
             output::line(&line)?;
         }
     }
-    let count = |level: Level| report.findings.iter().filter(|f| f.level == level).count();
+    let number = |level: Level| report.findings.iter().filter(|f| f.level == level).count();
+    let count = |level: Level, one: &str| output::count(number(level) as u64, one);
     output::line(&format!(
-        "\n{} problems, {} warnings, {} notes, {} ok",
-        count(Level::Problem),
-        count(Level::Warning),
-        count(Level::Note),
-        count(Level::Ok)
+        "\n{}, {}, {}, {} ok",
+        count(Level::Problem, "problem"),
+        count(Level::Warning, "warning"),
+        count(Level::Note, "note"),
+        number(Level::Ok)
     ))
 }
 

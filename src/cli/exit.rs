@@ -84,8 +84,41 @@ impl From<ClientError> for Failure {
             (_, Some(ErrorCode::TopicAlreadyExists)) => Exit::AlreadyExists,
             (_, Some(_) | None) => Exit::Failed,
         };
-        Failure::new(exit, error.to_string())
+        let hint = error.code().and_then(hint);
+        let text = match hint {
+            Some(hint) => format!("{error}: {hint}"),
+            None => error.to_string(),
+        };
+        Failure::new(exit, text)
     }
+}
+
+/// What to do about refusals whose name does not say it.
+fn hint(code: ErrorCode) -> Option<&'static str> {
+    const HINTS: [(ErrorCode, &str); 4] = [
+        (
+            ErrorCode::InvalidSessionTimeout,
+            "the broker takes what lies between its group.min.session.timeout.ms and \
+             group.max.session.timeout.ms (thalweg config describe broker --all)",
+        ),
+        (
+            ErrorCode::UnsupportedAssignor,
+            "the coordinator has those that its group.consumer.assignors names: uniform and range, unless \
+             set otherwise",
+        ),
+        (
+            ErrorCode::KafkaStorageError,
+            "the disk of the partition is full or has failed: the broker's log says which, in a line with \
+             `nearly full` or `OFFLINE`",
+        ),
+        (
+            ErrorCode::CorruptMessage,
+            "records are damaged: where the broker's disk has them so, its log says where and at which offset \
+             to go on, in a line that begins with DAMAGED",
+        ),
+    ];
+    let found = HINTS.iter().find(|(of, _)| *of == code);
+    found.map(|(_, hint)| *hint)
 }
 
 /// Opens the cluster that the flags name. Whatever keeps it from answering means "not reachable".
@@ -164,7 +197,26 @@ mod tests {
 
     use anyhow::anyhow;
 
-    use super::told_once;
+    use thalweg_client::ClientError;
+
+    use super::{Failure, told_once};
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let said = |code: i16| {
+            let error = ClientError::Refused {
+                what: "x".to_owned(),
+                code,
+                message: None,
+            };
+            Failure::from(error).message
+        };
+        assert!(said(26).starts_with("x: INVALID_SESSION_TIMEOUT: the broker takes"));
+        assert!(said(112).contains("group.consumer.assignors"));
+        assert!(said(56).contains("nearly full"));
+        assert!(said(2).contains("DAMAGED"));
+        assert_eq!(said(36), "x: TOPIC_ALREADY_EXISTS");
+    }
 
     #[test]
     fn a_cause_is_told_once() {

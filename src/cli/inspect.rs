@@ -7,6 +7,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use anyhow::anyhow;
 use serde_json::{Value, json};
 use thalweg_metadata::Record as MetadataRecord;
 use thalweg_protocol::records::{BatchHeader, Record};
@@ -15,6 +16,7 @@ use thalweg_storage::inspect::{InspectOptions, Item, Kind, Severity, Summary, in
 
 use crate::args::InspectArgs;
 use crate::exit::{Exit, Failure};
+use crate::output::count;
 use crate::repair;
 
 /// Directory of the metadata log, as Kafka names it.
@@ -57,8 +59,11 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
         let summary = outcome.map_err(|e| unreadable(&e))?;
         add(&mut total, &summary);
         if path.join(repair::META_PROPERTIES).is_file() {
-            let metadata = metadata.unwrap_or(path);
-            match runtime.block_on(repair::preview(path, metadata)) {
+            let preview = match metadata {
+                Some(metadata) => runtime.block_on(repair::preview(path, metadata)),
+                None => Err(no_metadata(path)),
+            };
+            match preview {
                 Ok(lines) => {
                     is_to_repair |= !lines.is_empty();
                     printer.repairs(&lines)?;
@@ -77,8 +82,10 @@ pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
             "damage found: see thalweg repair",
         )),
         0 => Ok(()),
-        1 => Err(Failure::new(Exit::Failed, "1 damage found")),
-        n => Err(Failure::new(Exit::Failed, format!("{n} damages found"))),
+        n => {
+            let text = format!("{} found", count(n, "damaged range"));
+            Err(Failure::new(Exit::Failed, text))
+        }
     }
 }
 
@@ -88,6 +95,15 @@ fn unreadable(error: &io::Error) -> Failure {
         _ => Exit::Failed,
     };
     Failure::new(exit, format!("cannot inspect: {error}"))
+}
+
+/// Only one of several log directories has it.
+fn no_metadata(path: &Path) -> anyhow::Error {
+    anyhow!(
+        "{} has no metadata log ({METADATA_DIR}), which says what is to be there; where log.dirs names several \
+         directories, name them all together: thalweg inspect DIR DIR",
+        path.display()
+    )
 }
 
 fn is_metadata(path: &Path) -> bool {
@@ -266,13 +282,13 @@ impl Printer<'_> {
         }
         writeln!(
             self.out,
-            "{} files, {} batches, {} records, {} bytes of batches, {} entries, {} damages{}",
+            "{} files, {} batches, {} records, {} bytes of batches, {} entries, {}{}",
             s.files,
             s.batches,
             s.records,
             s.batch_bytes,
             s.entries,
-            s.damages,
+            count(s.damages, "damaged range"),
             if self.args.verify {
                 ""
             } else {

@@ -94,6 +94,14 @@ fn shown(cell: &str) -> String {
     }
 }
 
+/// How many there are of what `one` names, which takes an s.
+pub(crate) fn count(n: u64, one: &str) -> String {
+    match n {
+        1 => format!("1 {one}"),
+        n => format!("{n} {one}s"),
+    }
+}
+
 /// Prints a value as indented JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());

@@ -12,11 +12,12 @@ use thalweg_metadata::{Image, Record as MetadataRecord};
 use thalweg_protocol::records::records_of;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
 use thalweg_storage::repair::{Examination, Expected, Repair, examine, repair};
-use thalweg_storage::{Checkpoint, Gaps, LogDir, PartitionName};
+use thalweg_storage::{Checkpoint, Gaps, LogDir, LogDirError, PartitionName};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 
 use crate::args::RepairArgs;
 use crate::exit::{Exit, Failure};
+use crate::output::count;
 use crate::settings;
 
 /// Directory of the metadata log, as Kafka names it.
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
             continue;
         }
         let dir = runtime.block_on(LogDir::examine(path));
-        examined.push(dir.map_err(anyhow::Error::from)?);
+        examined.push(dir.map_err(unopened)?);
     }
     if examined.is_empty() || left_out.contains(&dirs.metadata.as_path()) {
         let text = format!(
@@ -65,7 +66,40 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
             path.display()
         );
     }
-    runtime.block_on(run_on(args, &examined, &image?, &config))
+    let image = image?;
+    check_names(&args.partitions, &image)?;
+    runtime.block_on(run_on(args, &examined, &image, &config))
+}
+
+fn unopened(error: LogDirError) -> anyhow::Error {
+    match error {
+        LogDirError::Locked { .. } => anyhow!("{error}: stop the broker first"),
+        LogDirError::Io { .. }
+        | LogDirError::NotFormatted { .. }
+        | LogDirError::Foreign { .. }
+        | LogDirError::MetaProperties { .. }
+        | LogDirError::WrongCluster { .. }
+        | LogDirError::WrongNode { .. } => error.into(),
+    }
+}
+
+/// Every name must be one of a partition that there is.
+fn check_names(partitions: &[String], image: &Image) -> Result<(), Failure> {
+    let is_known = |text: &String| {
+        text.parse::<PartitionName>().is_ok_and(|name| {
+            let topic = image.topic(&name.topic);
+            topic.is_some_and(|topic| topic.partitions.contains_key(&name.partition))
+        })
+    };
+    match partitions.iter().find(|text| !is_known(text)) {
+        Some(unknown) => {
+            let text = format!(
+                "there is no partition {unknown}: name it as TOPIC-PARTITION, such as orders-0"
+            );
+            Err(Failure::new(Exit::NotFound, text))
+        }
+        None => Ok(()),
+    }
 }
 
 async fn run_on(
@@ -105,7 +139,7 @@ async fn run_on(
         let text = format!(
             "{} to repair; nothing was changed. Files from a backup are better where there are some; to \
              do what is said above, add --yes",
-            count(damaged)
+            count(damaged as u64, "partition")
         );
         return Err(Failure::new(Exit::Failed, text));
     }
@@ -115,7 +149,7 @@ async fn run_on(
     println!(
         "{} repaired: the next start gives every partition a higher leader epoch, so that clients \
          notice if records that they have read are gone",
-        count(damaged)
+        count(damaged as u64, "partition")
     );
     Ok(())
 }
@@ -127,13 +161,6 @@ pub(crate) async fn preview(path: &Path, metadata: &Path) -> anyhow::Result<Vec<
     let image = image(&metadata.join(METADATA_DIR))?;
     let found = examine_all(&dir, &[], &image, &BrokerConfig::default()).await?;
     Ok(found.iter().flat_map(lines).collect())
-}
-
-fn count(partitions: usize) -> String {
-    match partitions {
-        1 => "1 partition".to_owned(),
-        n => format!("{n} partitions"),
-    }
 }
 
 fn print(found: &[Examination]) {

@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_reactor::fs::FileSystem;
+use thalweg_types::limits::DISK_FULL_TOLD_EVERY_MS;
 
 use crate::allowance::Allowance;
 use crate::error::{LogError, is_lack_of_room};
@@ -30,6 +32,39 @@ pub struct DirHealth {
     allowance: Allowance,
     free_bytes: AtomicU64,
     file_system: Option<FileSystem>,
+    /// The room at the last look.
+    usable: AtomicU64,
+    headroom: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// What was said of a full disk, so that one at the edge fills no log.
+#[derive(Default)]
+struct Told {
+    at: Option<Instant>,
+    /// It was not said yet that there is room again.
+    is_open: bool,
+}
+
+impl Told {
+    /// Whether to say that the disk is full.
+    fn begins(&mut self, now: Instant) -> bool {
+        let apart = Duration::from_millis(DISK_FULL_TOLD_EVERY_MS);
+        let is_soon = |at| now.saturating_duration_since(at) < apart;
+        if self.is_open || self.at.is_some_and(is_soon) {
+            return false;
+        }
+        *self = Told {
+            at: Some(now),
+            is_open: true,
+        };
+        true
+    }
+
+    /// Whether to say that it has room again.
+    fn ends(&mut self) -> bool {
+        mem::take(&mut self.is_open)
+    }
 }
 
 /// How much room the disk of a log directory has.
@@ -205,11 +240,27 @@ impl DirHealth {
         }
         let fits = self.allowance.take(bytes as u64);
         if !fits && !self.full.swap(true, Ordering::Relaxed) {
-            tracing::error!(dir = %self.path.display(),
-                "the disk is nearly full: what comes in reaches the headroom; produce is refused with \
-                 KAFKA_STORAGE_ERROR until a look at the disk finds room");
+            self.tell_full("what came in since the last look reaches the headroom");
         }
         fits
+    }
+
+    /// Says that produce is refused, with the numbers of the last look, unless that was said just now.
+    fn tell_full(&self, cause: &str) {
+        if !self.told().begins(Instant::now()) {
+            return;
+        }
+        let headroom = self.headroom.load(Ordering::Relaxed);
+        let usable = self.usable.load(Ordering::Relaxed);
+        tracing::error!(dir = %self.path.display(), usable, headroom,
+            "the disk is nearly full: {cause}; produce is refused with KAFKA_STORAGE_ERROR until {} bytes are \
+             free; delete topics or lower retention.bytes or retention.ms (`thalweg topic delete`, \
+             `thalweg topic alter`), or enlarge the disk",
+            headroom.saturating_add(headroom / 4));
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes that may be written beyond the headroom, as they were at the last look; 0 before it.
@@ -231,15 +282,13 @@ impl DirHealth {
         let Room {
             usable, headroom, ..
         } = room;
-        match (before, short) {
-            (false, true) => tracing::error!(%dir, usable, headroom,
-                "the disk is nearly full: produce is refused with KAFKA_STORAGE_ERROR until {} bytes are \
-                 free; delete topics or lower retention.bytes or retention.ms (`thalweg topic delete`, \
-                 `thalweg topic alter`), or enlarge the disk",
-                headroom.saturating_add(headroom / 4)),
-            (true, false) => tracing::info!(%dir, usable, headroom,
-                "the disk has room again: produce is taken"),
-            (true, true) | (false, false) => {}
+        self.usable.store(usable, Ordering::Relaxed);
+        self.headroom.store(headroom, Ordering::Relaxed);
+        // One that was full for a moment only, between two looks, is said once.
+        if short {
+            self.tell_full("the headroom is reached");
+        } else if self.told().ends() {
+            tracing::info!(%dir, usable, headroom, "the disk has room again: produce is taken");
         }
         let reserve = reserve::bytes(room.total);
         let kept = match usable < reserve {
@@ -342,7 +391,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::DirHealth;
+    use std::time::{Duration, Instant};
+
+    use thalweg_types::limits::{DISK_FULL_TOLD_EVERY_MS, DISK_LOOK_EVERY_MS};
+
+    use super::{DirHealth, Told};
 
     #[test]
     fn st_18_the_first_failure_is_told_once_and_stays() {
@@ -358,6 +411,21 @@ mod tests {
         health.fail("second");
         assert_eq!(health.failure().map(|reason| &**reason), Some("first"));
         assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_disk_at_the_edge_is_told_four_times_a_minute() {
+        let mut told = Told::default();
+        let begin = Instant::now();
+        let mut lines = 0;
+        for look in 0..4 * DISK_FULL_TOLD_EVERY_MS / DISK_LOOK_EVERY_MS {
+            let now = begin + Duration::from_millis(look * DISK_LOOK_EVERY_MS);
+            lines += u32::from(told.begins(now));
+            assert!(!told.begins(now), "it is said already");
+            told.ends();
+        }
+        assert_eq!(lines, 4);
+        assert!(!told.ends());
     }
 
     #[test]

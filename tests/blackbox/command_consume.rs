@@ -261,6 +261,12 @@ fn what_the_newer_protocol_has_no_use_for_is_refused() {
     assert!(said.contains("--group-protocol consumer"), "{said}");
     let (_, said) = refused(&broker, &with(&[&NEWER[..], &COOPERATIVE].concat()), 2);
     assert!(said.contains("--group-remote-assignor"), "{said}");
+    let silence = [&NEWER[..], &["--session-timeout", "10000"]].concat();
+    let (_, said) = refused(&broker, &with(&silence), 2);
+    assert!(said.contains("consumer.session.timeout.ms"), "{said}");
+    let (_, said) = refused(&broker, &with(&["--session-timeout", "5"]), 1);
+    assert!(said.contains("INVALID_SESSION_TIMEOUT"), "{said}");
+    assert!(said.contains("group.min.session.timeout.ms"), "{said}");
     let unknown = [&NEWER[..], &["--group-remote-assignor", "best"]].concat();
     let (_, said) = refused(&broker, &with(&unknown), 1);
     assert!(said.contains("UNSUPPORTED_ASSIGNOR"), "{said}");

@@ -256,6 +256,11 @@ fn r7_repair_says_what_it_would_do_and_does_it_when_told() {
     let shown = String::from_utf8_lossy(&inspected.stdout).into_owned();
     assert!(shown.contains("folder-0 at offset 1"), "{shown}");
 
+    for unknown in ["nosuch-0", "whole-9", "whole"] {
+        let (code, said) = repair(&broker, &["--yes", unknown]);
+        let names = said.contains(&format!("no partition {unknown}:"));
+        assert_eq!((code, names), (Some(4), true), "{said}");
+    }
     let (code, said) = repair(&broker, &["--yes"]);
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = repair(&broker, &[]);
@@ -266,7 +271,8 @@ fn r7_repair_says_what_it_would_do_and_does_it_when_told() {
     );
     assert_serves_repaired(&mut broker, &topics);
     let (code, said) = repair(&broker, &[]);
-    assert_eq!((code, said.contains("in use")), (Some(1), true), "{said}");
+    let advises = said.contains("in use") && said.contains("stop the broker first");
+    assert_eq!((code, advises), (Some(1), true), "{said}");
 }
 
 /// Everything up to `end` of a log that lacks offsets.

@@ -510,6 +510,8 @@ fn tools_take_all_directories() {
     let text = said(&["repair", "--config", file], 1);
     assert!(text.contains(&format!("t-{b}: ")), "{text}");
     let dirs = ["a", "b"].map(|dir| broker.data().join(dir).to_string_lossy().into_owned());
+    let text = said(&["inspect", &dirs[1]], 0);
+    assert!(text.contains("name them all together"), "{text}");
     let text = said(&["inspect", "--verify", &dirs[0], &dirs[1]], 1);
     assert!(text.contains("see thalweg repair"), "{text}");
     said(&["repair", "--config", file, "--yes"], 0);

@@ -130,10 +130,11 @@ pub struct ConsumeArgs {
         conflicts_with = "assignor"
     )]
     pub group_remote_assignor: Option<String>,
-    /// Milliseconds of silence after which the group gives this member's share to others; in the classic protocol
-    #[arg(long, value_name = "MILLIS", requires = "group", default_value_t = 45_000,
+    /// Milliseconds of silence after which the group gives this member's share to others, in the classic protocol
+    /// [default: 45000]; in the newer one the group has a setting for it
+    #[arg(long, value_name = "MILLIS", requires = "group",
           value_parser = clap::value_parser!(u32).range(1..=86_400_000))]
-    pub session_timeout: u32,
+    pub session_timeout: Option<u32>,
     /// Be a static member of this name, whose share waits for it while it is away for less than its session
     #[arg(long, value_name = "NAME", requires = "group", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub group_instance_id: Option<String>,

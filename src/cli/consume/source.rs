@@ -32,6 +32,10 @@ fn protocol(args: &ConsumeArgs) -> Result<Option<GroupProtocol>, Failure> {
             "--assignor is of the classic protocol; with --group-protocol consumer the coordinator shares \
              out: --group-remote-assignor says how",
         ),
+        (ProtocolChoice::Consumer, _) if args.session_timeout.is_some() => usage(
+            "--session-timeout is of the classic protocol; with --group-protocol consumer the group says it: \
+             thalweg config alter group GROUP --set consumer.session.timeout.ms=MILLIS",
+        ),
         (ProtocolChoice::Classic, None) if args.assignor.is_empty() => Ok(None),
         (ProtocolChoice::Classic, None) => {
             let assignors = args.assignor.iter().map(assignor).collect();
@@ -81,7 +85,9 @@ impl Source {
         let interrupt = Interrupt::watch()?;
         let mut group = GroupOptions::new(group, &args.topic);
         group.instance_id.clone_from(&args.group_instance_id);
-        group.session_timeout = Duration::from_millis(u64::from(args.session_timeout));
+        if let Some(millis) = args.session_timeout {
+            group.session_timeout = Duration::from_millis(u64::from(millis));
+        }
         // Some of them may get lost on the way.
         group.heartbeat_interval = group.heartbeat_interval.min(group.session_timeout / 10);
         if let Some(protocol) = protocol(args)? {

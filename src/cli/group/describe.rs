@@ -171,7 +171,7 @@ struct BrokerLagLine {
 /// Adds what only the broker knows. It looks a moment later: lag that has gone meanwhile is gone.
 fn add_broker_lag(lines: &mut [OffsetLine], group: &str, http: &BrokerHttp) -> Result<(), Failure> {
     let path = format!("/groups/{}/lag", segment(group));
-    let Some(found) = http.find::<BrokerLag>(&path)? else {
+    let Some(found) = http.find::<BrokerLag>(&path, "lag in bytes and seconds")? else {
         return Ok(());
     };
     let found = found.partitions.into_iter();

@@ -119,7 +119,7 @@ fn how_left(found: &[DirFound]) -> Start {
     let mut start = Start::AfterCleanStop;
     for dir in unclean {
         tracing::warn!(dir = %dir.path().display(),
-            "the last process did not stop in order: checking logs, raising leader epochs");
+            "the last process did not stop in order, or thalweg repair changed logs: checking logs, raising leader epochs");
         start = Start::AfterCrash;
     }
     match opened(found).all(|dir| dir.state() == DirectoryState::New) {
