@@ -81,7 +81,10 @@ fn groups_are_listed_by_state_and_type_and_described_with_their_lag() {
         ),
         (&json!(4), &json!(10), &json!(6), &json!("note"))
     );
-    let told = against(&broker, &["group", "describe", "g"], 0);
+    // Nobody, or a broker of another cluster, is at the usual port.
+    let (told, said) = refused(&broker, &["group", "describe", "g"], 0);
+    assert!(said.contains("lag in bytes and seconds left out"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
     assert!(
         told.contains("Group g  state Empty  type classic  members 0"),
         "{told}"
