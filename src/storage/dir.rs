@@ -401,6 +401,8 @@ impl LogDir {
         };
         let meta = read_meta(path).await?;
         let lock = lock(path)?;
+        // What a failed fsync left in memory alone is not there for a repair either; `begin` takes the trace away.
+        condemned::heed_trace(path).await.map_err(io)?;
         let marker = path.join(CLEAN_MARKER);
         let state = match fs::exists(&marker).await.map_err(io)? {
             true => DirectoryState::Clean { broker_epoch: None },
