@@ -53,9 +53,10 @@ def kafkajs(group, _):
 
 
 def thalweg(group, protocol):
-    how = ["--group-protocol", "consumer"] if protocol == "consumer" else ["--assignor", protocol]
+    classic = ["--assignor", protocol, "--session-timeout", "6000"]
+    how = ["--group-protocol", "consumer"] if protocol == "consumer" else classic
     command = [os.environ["BINARY"], "consume", TOPIC, "--group", group, "--bootstrap-server", BOOTSTRAP]
-    return [*command, "--session-timeout", "6000", "--format", "%p %o\\n", *how]
+    return [*command, "--format", "%p %o\\n", *how]
 
 
 CLIENTS = {
