@@ -18,6 +18,7 @@ use thalweg_storage::{Log, LogDir, LogError, Opening, Recovery, RecoveryReport};
 use thalweg_types::Offset;
 
 use crate::dice::Dice;
+use crate::disk::undisturbed;
 use crate::life::policy;
 use crate::partition::Partition;
 use crate::reads::READ_BYTES;
@@ -72,19 +73,7 @@ struct Peace {
 
 impl Disk for Peace {
     fn before(&self, operation: &Operation<'_>) -> Verdict {
-        match operation {
-            Operation::Sync(_) | Operation::SyncDir(_) => Verdict::Counts,
-            Operation::Open(..)
-            | Operation::Look(_)
-            | Operation::Read(..)
-            | Operation::Write(..)
-            | Operation::Truncate(..)
-            | Operation::Allocate(_)
-            | Operation::CreateDir(_)
-            | Operation::Rename(..)
-            | Operation::Unlink(_)
-            | Operation::RemoveDirAll(_) => Verdict::Goes,
-        }
+        undisturbed(operation)
     }
 
     fn after(&self, _operation: &Operation<'_>, _bytes: usize) {}

@@ -55,19 +55,7 @@ impl Faults {
                 _ => Verdict::GoesUpTo(1 + dice.below_len(len.min(1_000))),
             };
         }
-        match operation {
-            Operation::Sync(_) | Operation::SyncDir(_) => Verdict::Counts,
-            Operation::Open(..)
-            | Operation::Look(_)
-            | Operation::Read(..)
-            | Operation::Write(..)
-            | Operation::Truncate(..)
-            | Operation::Allocate(_)
-            | Operation::CreateDir(_)
-            | Operation::Rename(..)
-            | Operation::Unlink(_)
-            | Operation::RemoveDirAll(_) => Verdict::Goes,
-        }
+        undisturbed(operation)
     }
 
     /// Turns that pass.
@@ -77,6 +65,23 @@ impl Faults {
             false => dice.below(3),
         };
         u32::try_from(turns).unwrap_or(0)
+    }
+}
+
+/// What a disk says on which nothing goes wrong.
+pub(crate) fn undisturbed(operation: &Operation<'_>) -> Verdict {
+    match operation {
+        Operation::Sync(_) | Operation::SyncDir(_) => Verdict::Counts,
+        Operation::Open(..)
+        | Operation::Look(_)
+        | Operation::Read(..)
+        | Operation::Write(..)
+        | Operation::Truncate(..)
+        | Operation::Allocate(_)
+        | Operation::CreateDir(_)
+        | Operation::Rename(..)
+        | Operation::Unlink(_)
+        | Operation::RemoveDirAll(_) => Verdict::Goes,
     }
 }
 

@@ -15,6 +15,7 @@ use thalweg_reactor::fs::{File, OpenMode};
 
 use crate::dice::Dice;
 pub use faults::Faults;
+pub(crate) use faults::undisturbed;
 use node::{DirNode, FileNode, NameChange, Names, Node, NodeId};
 
 /// The lock on a directory belongs to the process, not to what is stored.
