@@ -9,19 +9,22 @@
 mod above;
 mod epochs;
 mod joints;
+mod leftovers;
 mod marked;
+mod report;
+mod torn;
 mod zeros;
 
 pub(crate) use joints::check;
 pub use joints::missing_directory;
+pub use report::{RecoveryReport, TailCut};
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_reactor::{failpoint, time};
-use thalweg_replica::{EpochCache, EpochEntry};
+use thalweg_reactor::time;
+use thalweg_replica::EpochEntry;
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
 use crate::aborted::{self, Aborted};
@@ -30,70 +33,14 @@ use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::{BatchMark, Indexes};
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
-use crate::name::{index_path, snapshot_path, time_index_path};
+use crate::name::{index_path, time_index_path};
 use crate::next_segment;
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::quarantine;
-use crate::removal::files_of;
-use crate::scan::{self, BadBatch, BatchScan, Check, Step};
+use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::{Segment, load_indexes};
-use crate::snapshots::useless;
 use crate::written::Mark;
-
-/// What opening a log found and did.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveryReport {
-    /// Segments of the opened log.
-    pub segments: usize,
-    /// Segments whose every byte was checked.
-    pub segments_scanned: usize,
-    /// Valid batches seen in them.
-    pub batches_scanned: u64,
-    /// Bytes read for it.
-    pub bytes_scanned: u64,
-    /// Bytes above the recovery point that were not read, because the process that wrote them had marked
-    /// them as written.
-    pub bytes_trusted: u64,
-    /// The torn tail that was cut off, if there was one.
-    pub cut: Option<TailCut>,
-    /// Segments behind the cut that were removed.
-    pub segments_removed: usize,
-    /// Bytes that the cut and the removed segments had.
-    pub bytes_removed: u64,
-    /// Index files that were written anew because they were missing or wrong.
-    pub indexes_rebuilt: usize,
-    /// Files of interrupted operations and indexes without a log, and segments below the log start,
-    /// that were removed.
-    pub leftovers_removed: usize,
-    /// Where the first segment begins whose aborted transactions have to be told again
-    /// ([`crate::Log::note_aborted`]): a crash may have lost what its index said.
-    pub transactions_from: Option<Offset>,
-    /// Offsets of the snapshots that belong to the log, newest first.
-    pub snapshots: Vec<Offset>,
-    /// The log start checkpoint lay above the end of the log: the log was emptied (ST-13).
-    pub log_start_ahead: bool,
-    /// The leader epochs were rebuilt from the batches (ST-11).
-    pub epochs_rebuilt: bool,
-    /// The leader epochs of the log, cut to its range. Their keeper takes them from here.
-    pub epochs: EpochCache,
-    /// What the file of leader epochs says now. It may go on to name epochs in which no record was
-    /// written, which their keeper begins anew at the same offset.
-    pub epochs_stored: Vec<EpochEntry>,
-}
-
-/// Where and why a log was cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TailCut {
-    /// The segment's `.log` file.
-    pub path: PathBuf,
-    /// Its length now.
-    pub position: u64,
-    /// End of the log now.
-    pub offset: Offset,
-    /// Why what stood there is no batch.
-    pub reason: BadBatch,
-}
 
 /// Recovers the log in `dir`.
 pub(crate) async fn recover(
@@ -393,49 +340,9 @@ impl Work {
         Ok(())
     }
 
-    /// What is not valid is a torn tail only where nothing says that it was on the disk.
-    async fn check_torn(
-        &self,
-        segment: &Segment,
-        file: &File,
-        (position, reason): (u64, BadBatch),
-        unwritten: Unwritten,
-    ) -> Result<(), LogError> {
-        let path = segment.path();
-        let recovery_point = self.recovery_point.unwrap_or_default();
-        if self.end < recovery_point {
-            return Err(damaged(path, position, self.end, recovery_point, reason));
-        }
-        if unwritten == Unwritten::LastBatch
-            && let Some(synced) = self.synced_behind(segment, file, position).await?
-        {
-            return Err(LogError::DamagedBeforeSynced {
-                path,
-                position,
-                offset: self.end,
-                synced,
-                reason,
-            });
-        }
-        Ok(())
-    }
-
     fn segment_of(&self, offset: Offset) -> usize {
         let behind = self.segments.partition_point(|s| s.base <= offset);
         behind.saturating_sub(1)
-    }
-
-    /// Base offset of a batch that is whole, behind the bad one at `position`.
-    async fn synced_behind(
-        &self,
-        segment: &Segment,
-        file: &File,
-        position: u64,
-    ) -> Result<Option<Offset>, LogError> {
-        let range = position + 1..segment.size.get();
-        let found = scan::find_batch(file, range, segment.base, self.end).await;
-        let found = found.map_err(LogError::io("read", &segment.path()))?;
-        Ok(found.map(|mark| mark.base_offset))
     }
 
     /// A later segment follows: this one is made durable, with its indexes, and leaves memory.
@@ -458,130 +365,6 @@ impl Work {
             result => result.map_err(LogError::io("write the indexes of", &path))?,
         }
         segment.drop_memory();
-        Ok(())
-    }
-
-    /// Cuts what is not valid off the file, durably.
-    async fn cut(
-        &mut self,
-        segment: &Segment,
-        file: &File,
-        position: u64,
-        reason: BadBatch,
-    ) -> Result<(), LogError> {
-        let path = segment.path();
-        self.report.bytes_removed += segment.size.get() - position;
-        fs::truncate(file, position)
-            .await
-            .map_err(LogError::io("truncate", &path))?;
-        failpoint::pass("cut: truncated");
-        fs::sync_all(file)
-            .await
-            .map_err(LogError::io("fsync", &path))?;
-        segment.cut_to(position, self.end);
-        tracing::warn!(
-            path = %path.display(), position, end = %self.end, %reason,
-            "cut a torn tail off after an unclean stop"
-        );
-        self.report.cut = Some(TailCut {
-            path,
-            position,
-            offset: self.end,
-            reason,
-        });
-        Ok(())
-    }
-
-    /// Removes all segments behind the one at `index`, the last first, so that a crash in between
-    /// leaves no hole.
-    async fn remove_segments_after(&mut self, index: usize) -> Result<(), LogError> {
-        while self.segments.len() > index + 1 {
-            let Some(segment) = self.segments.pop() else {
-                break;
-            };
-            let path = segment.path();
-            tracing::warn!(path = %path.display(), "removing a segment behind the torn tail");
-            self.remove_segment(segment.base).await?;
-            self.report.segments_removed += 1;
-            self.report.bytes_removed += segment.size.get();
-        }
-        Ok(())
-    }
-
-    async fn remove_segment(&mut self, base: Offset) -> Result<(), LogError> {
-        for path in files_of(&self.dir, base) {
-            failpoint::pass("cut: file to go");
-            self.remove_file(&path).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes a file that may be missing.
-    async fn remove_file(&mut self, path: &Path) -> Result<(), LogError> {
-        self.names_changed = true;
-        match fs::unlink(path).await {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            result => result.map_err(LogError::io("remove", path)),
-        }
-    }
-
-    async fn remove_leftovers(&mut self, listing: &Listing) -> Result<(), LogError> {
-        for name in &listing.leftovers {
-            let path = self.dir.join(name);
-            tracing::info!(path = %path.display(), "removing a left-over file");
-            // A file that was written anew meanwhile may have taken its place.
-            self.remove_file(&path).await?;
-            self.report.leftovers_removed += 1;
-        }
-        Ok(())
-    }
-
-    /// Gives an empty log its first segment, and empties a log whose segments are all below its start
-    /// (ST-13). Segments that a deletion had not come to are removed (ST-14).
-    async fn apply_log_start(&mut self, log_start: Option<Offset>) -> Result<(), LogError> {
-        let start = log_start.unwrap_or_default();
-        if !self.segments.is_empty() && start > self.end {
-            tracing::warn!(
-                dir = %self.dir.display(), %start, end = %self.end,
-                "the log ends below its start: emptying it"
-            );
-            self.report.log_start_ahead = true;
-            while let Some(segment) = self.segments.pop() {
-                self.remove_segment(segment.base).await?;
-            }
-        }
-        while let [first, next, ..] = &self.segments[..]
-            && next.base <= start
-        {
-            tracing::info!(path = %first.path().display(), %start,
-                "removing a segment below the log start");
-            self.remove_segment(first.base).await?;
-            self.segments.remove(0);
-            self.report.leftovers_removed += 1;
-        }
-        if self.segments.is_empty() {
-            let segment = Segment::create(&self.dir, start, self.interval_bytes)
-                .await
-                .map_err(LogError::io("create a segment in", &self.dir))?;
-            self.segments.push(segment);
-            self.end = start;
-            self.names_changed = true;
-        }
-        Ok(())
-    }
-
-    /// Removes the snapshots of no use (ST-10). Those beyond the end must not come back: the offsets
-    /// that they describe will be given to other records.
-    async fn keep_snapshots(&mut self, mut found: BTreeSet<Offset>) -> Result<(), LogError> {
-        let bases = self.segments.iter().map(|segment| segment.base).collect();
-        for at in useless(&found, &bases, self.end) {
-            let path = snapshot_path(&self.dir, at);
-            tracing::info!(path = %path.display(), "removing a snapshot that belongs to nothing");
-            self.remove_file(&path).await?;
-            self.report.leftovers_removed += 1;
-            found.remove(&at);
-        }
-        self.report.snapshots = found.into_iter().rev().collect();
         Ok(())
     }
 
