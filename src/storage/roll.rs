@@ -8,6 +8,7 @@ use std::io;
 use std::rc::Rc;
 
 use thalweg_reactor::{failpoint, fs, task};
+use thalweg_types::limits::SEGMENT_BYTES_MAX;
 use thalweg_types::{Offset, TimestampMs};
 
 use crate::error::{LogError, is_lack_of_room};
@@ -18,9 +19,6 @@ use crate::name::{PartitionName, log_path};
 use crate::next_segment;
 use crate::options::LogOptions;
 use crate::segment::Segment;
-
-/// Largest position that an index entry can hold.
-const POSITION_MAX: u64 = i32::MAX as u64;
 
 /// True when `batch` must go into a new segment (RP-100): by size, by the distance of timestamps, by
 /// full indexes, or because its offsets do not fit the index.
@@ -40,7 +38,7 @@ pub(crate) fn is_due(
     }
     let after = size + batch.bytes.len() as u64;
     after > u64::from(options.segment_bytes)
-        || after > POSITION_MAX
+        || after > SEGMENT_BYTES_MAX
         || segment.age_ms(batch.max_timestamp, now) > options.roll_after_ms(name, segment.base)
         || segment
             .warm_now()
