@@ -121,8 +121,8 @@ impl Log {
         due.map(|segment| segment.size.get()).sum()
     }
 
-    /// Checks one closed segment that was not checked for `interval`, the oldest first, at that rate;
-    /// `None` when there is none.
+    /// Checks one closed segment that was not checked for `interval`, at that rate: the one whose last check
+    /// is the longest ago, and of those that were never checked the first. `None` when there is none.
     ///
     /// # Errors
     /// What the system says to reads; `Interrupted` when the scrubber is stopping.
@@ -137,8 +137,8 @@ impl Log {
                 return Ok(None);
             }
             let closed = &state.segments[..state.segments.len() - 1];
-            let due = closed.iter().find(|segment| is_due(segment, interval));
-            due.cloned()
+            let due = closed.iter().filter(|segment| is_due(segment, interval));
+            due.min_by_key(|segment| segment.looked_at.get()).cloned()
         };
         match segment {
             Some(segment) => self

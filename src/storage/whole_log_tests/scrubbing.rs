@@ -244,6 +244,29 @@ fn st_19_a_damage_that_a_cold_read_meets_is_kept_from_the_next() {
     });
 }
 
+/// More is due than can be checked: each has its turn all the same.
+#[test]
+fn the_segment_that_was_checked_the_longest_ago_is_the_next() {
+    on_plain_engine(|path| async move {
+        let test = filled(&path).await;
+        let closed = test.bases().len() - 1;
+        assert!(closed > 2);
+        let checked = || {
+            let state = test.log.inner.state.borrow();
+            let looked = state.segments.iter().map(|s| s.looked_at.get());
+            looked.collect::<Vec<_>>()
+        };
+        for turn in 0..2 * closed {
+            let before = checked();
+            let one = test.log.scrub_next(Duration::ZERO, FAST).await;
+            assert!(one.expect("readable").is_some());
+            let after = checked();
+            let now: Vec<usize> = (0..closed).filter(|n| before[*n] != after[*n]).collect();
+            assert_eq!(now, [turn % closed]);
+        }
+    });
+}
+
 #[test]
 fn st_9_an_index_that_does_not_fit_its_log_is_made_anew() {
     on_plain_engine(|path| async move {
