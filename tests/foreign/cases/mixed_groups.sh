@@ -18,7 +18,9 @@ javac -cp "$JARS/*" -d classes "$FOREIGN/java/Member.java"
 export MEMBER_CLASSES="$WORK/classes"
 cp "$FOREIGN"/node/{package.json,member.js} .
 ln -s "$NODE_CLIENTS/node_modules" node_modules
-python_client mixed_groups.py "$BOOTSTRAP" "$seconds" "$seed" &
+# Killed with this shell, and its members with it.
+PYTHONDONTWRITEBYTECODE=1 setpriv --pdeathsig KILL "$PYTHON" "$FOREIGN/python/mixed_groups.py" \
+  "$BOOTSTRAP" "$seconds" "$seed" &
 driver=$!
 while kill -0 $driver 2>/dev/null; do
   if [ -e kill-the-broker ]; then

@@ -1,7 +1,9 @@
 // One member of a group, which prints the partition and offset of each record before it commits it.
-// Usage: member.js HOST:PORT GROUP TOPIC; SIGTERM ends it in order.
+// Usage: member.js HOST:PORT GROUP TOPIC; SIGTERM ends it in order. Where the library gives up, which it does for good
+// when no broker is there while it looks for the coordinator, it ends with GAVE_UP.
 import kafkajs from 'kafkajs'
 
+const GAVE_UP = 75
 const [bootstrap, group, topic] = process.argv.slice(2)
 const kafka = new kafkajs.Kafka({
   brokers: [bootstrap],
@@ -9,6 +11,10 @@ const kafka = new kafkajs.Kafka({
   retry: { retries: 1000, initialRetryTime: 100, maxRetryTime: 1000 }
 })
 const consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 500, maxWaitTimeInMs: 200 })
+consumer.on(consumer.events.CRASH, ({ payload }) => {
+  console.error(payload.error)
+  if (!payload.restart) process.exit(GAVE_UP)
+})
 process.on('SIGTERM', async () => {
   await consumer.disconnect()
   process.exit(0)
