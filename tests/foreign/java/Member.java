@@ -17,6 +17,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  */
 public final class Member {
     private static volatile boolean stopping;
+    /** The last commit failed: nothing more may come that would be committed after it. */
+    private static boolean owes;
 
     public static void main(String[] arguments) {
         String protocol = arguments[3];
@@ -63,7 +65,13 @@ public final class Member {
             System.out.print(seen);
             System.out.flush();
             if (!next.isEmpty()) {
+                owes = true;
                 consumer.commitSync(next);
+                owes = false;
+            } else if (owes) {
+                // How far it has read of what it has now.
+                consumer.commitSync();
+                owes = false;
             }
         } catch (KafkaException error) {
             System.err.println(java.time.LocalTime.now() + " " + error);

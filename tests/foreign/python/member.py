@@ -24,6 +24,24 @@ def saw(places):
     sys.stdout.flush()
 
 
+class Commits:
+    """Commits again what failed, when nothing more comes: how far the member has read of what it has by then."""
+
+    def __init__(self, commit):
+        self.commit = commit
+        self.owed = False
+
+    def __call__(self, *what):
+        if not what and not self.owed:
+            return
+        self.owed = True
+        try:
+            self.commit(*what)
+            self.owed = False
+        except Exception as error:
+            complain(error)
+
+
 def complain(error):
     print(time.strftime("%H:%M:%S"), repr(error), file=sys.stderr, flush=True)
 
@@ -57,21 +75,17 @@ def confluent():
             own.unassign()
 
     consumer.subscribe([TOPIC], on_assign=gets, on_revoke=gives, on_lost=gives)
+    commit = Commits(lambda *ends: consumer.commit(asynchronous=False, **({"offsets": ends[0]} if ends else {})))
     while not stopping:
         message = consumer.poll(0.2)
         if message is None:
+            commit()
             continue
         if message.error():
             complain(message.error())
             continue
         saw([(message.partition(), message.offset())])
-        try:
-            consumer.commit(
-                offsets=[TopicPartition(TOPIC, message.partition(), message.offset() + 1)],
-                asynchronous=False,
-            )
-        except Exception as error:
-            complain(error)
+        commit([TopicPartition(TOPIC, message.partition(), message.offset() + 1)])
     consumer.close()
 
 
@@ -98,6 +112,7 @@ def kafka_python():
         except Exception as error:
             complain(error)
             time.sleep(0.2)
+    commit = Commits(lambda *ends: consumer.commit(*ends))
     while not stopping:
         try:
             batches = consumer.poll(timeout_ms=200)
@@ -107,11 +122,9 @@ def kafka_python():
             continue
         saw([(of.partition, record.offset) for of, records in batches.items() for record in records])
         if batches:
-            ends = {of: OffsetAndMetadata(records[-1].offset + 1, "", -1) for of, records in batches.items()}
-            try:
-                consumer.commit(ends)
-            except Exception as error:
-                complain(error)
+            commit({of: OffsetAndMetadata(records[-1].offset + 1, "", -1) for of, records in batches.items()})
+        else:
+            commit()
     if consumer:
         consumer.close()
 

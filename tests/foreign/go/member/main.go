@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -82,18 +83,31 @@ func (own *member) franz(stop context.Context) {
 	client, err := kgo.NewClient(options...)
 	steps.Must(err, "client")
 	defer client.CloseAllowingRebalance()
+	owes := false
 	for stop.Err() == nil {
-		fetches := client.PollFetches(stop)
-		fetches.EachError(func(_ string, _ int32, err error) { complain(err) })
+		// Ends in time to commit again what failed when nothing more comes.
+		poll, polled := context.WithTimeout(stop, time.Second)
+		fetches := client.PollFetches(poll)
+		polled()
+		fetches.EachError(func(_ string, _ int32, err error) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				complain(err)
+			}
+		})
 		var records []*kgo.Record
 		fetches.EachRecord(func(record *kgo.Record) {
 			own.saw(record.Partition, record.Offset)
 			records = append(records, record)
 		})
 		own.flush()
-		if len(records) > 0 {
+		if len(records) > 0 || owes {
 			within, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			complain(client.CommitRecords(within, records...))
+			err := client.CommitRecords(within, records...)
+			if len(records) == 0 {
+				err = client.CommitUncommittedOffsets(within)
+			}
+			complain(err)
+			owes = err != nil
 			cancel()
 		}
 		client.AllowRebalance()
