@@ -108,7 +108,7 @@ impl Coordinator {
                 group.offsets.get(topic, *partition).is_none() && !in_flight.contains_key(*place)
             });
             records.extend(in_transactions.map(|(topic, p)| tombstone(&group.id, topic, *p)));
-            for (topic, partitions) in group.offsets.sorted() {
+            for (topic, partitions) in group.offsets.topics() {
                 let of_topic = partitions.keys().map(|p| tombstone(&group.id, topic, *p));
                 records.extend(of_topic);
             }

@@ -36,7 +36,8 @@ impl Coordinator {
             let timers = timers + self.sweeps.timers();
             assert_eq!(timers, self.timers.len(), "each timer belongs to somebody");
         }
-        self.transactions.check(self.groups.values());
+        self.transactions
+            .check(self.groups.values().map(|group| &**group));
         let mut tally = Tally::default();
         self.groups.values().for_each(|group| tally.add(group));
         assert_eq!(tally, self.tally(), "the sums");

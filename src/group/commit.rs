@@ -132,7 +132,10 @@ impl Coordinator {
         request: &OffsetFetchRequestGroup,
         wanted: Stability,
     ) -> OffsetFetchResponseGroup {
-        let group = self.groups.get(request.group_id.as_str());
+        let group = self
+            .groups
+            .get(request.group_id.as_str())
+            .map(|group| &**group);
         if let Some(consumer) = group.and_then(|group| group.consumer.as_deref())
             && let Err(code) =
                 consumer.check_fetch(request.member_id.as_deref(), request.member_epoch)
@@ -188,7 +191,7 @@ impl Coordinator {
 
     fn all_offsets(&self, group: &Group, wanted: Stability) -> Vec<OffsetFetchResponseTopics> {
         let mut is_visible = remembered(|name, id| is_of(&self.topics, name, id));
-        let topics = group.offsets.sorted().into_iter();
+        let topics = group.offsets.topics().iter();
         let all = topics.map(|(name, partitions)| OffsetFetchResponseTopics {
             name: name.to_string(),
             topic_id: self.topics.id(name).unwrap_or(TopicId::ZERO),

@@ -1,6 +1,7 @@
 //! The groups of one partition of the offsets topic: events in, effects out.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
@@ -9,16 +10,16 @@ use thalweg_protocol::messages::{
     SyncGroupRequest,
 };
 use thalweg_types::TimestampMs;
-use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
 
 use crate::ask::{
     Answer, Ask, Caller, Effect, Now, Token, WriteId, refused_commit, refused_join,
     refused_members, refused_sync,
 };
 use crate::group::{Group, State};
+use crate::pending_offsets::Place;
 use crate::record::Record;
 use crate::settings::Settings;
-use crate::sweep::{Progress, Sweeps, Wanted};
+use crate::sweep::{Look, Progress, Stand, Sweeps, Wanted};
 use crate::tally::{Happened, Tally};
 use crate::timers::{Timer, Timers};
 use crate::topics::Topics;
@@ -35,7 +36,9 @@ pub type Draw = Box<dyn FnMut() -> Option<[u8; 16]>>;
 pub struct Coordinator {
     pub(crate) settings: Settings,
     pub(crate) topics: Topics,
-    pub(crate) groups: HashMap<Rc<str>, Group>,
+    /// In order, so that a look at all can be left and taken up again, and boxed, so that little moves when
+    /// one comes or goes.
+    pub(crate) groups: BTreeMap<Rc<str>, Box<Group>>,
     pub(crate) timers: Timers,
     pub(crate) writes: Writes,
     pub(crate) tally: Tally,
@@ -45,8 +48,8 @@ pub struct Coordinator {
     pub(crate) draw: Draw,
     pub(crate) sweeps: Sweeps,
     pub(crate) transactions: Transactions,
-    /// Groups that are yet to be made ready, once the log was replayed.
-    unready: Option<Vec<Rc<str>>>,
+    /// How far groups are made ready, once the log was replayed.
+    ready: Look,
     /// Bytes that other coordinators of the core hold.
     others_bytes: usize,
     is_loading: bool,
@@ -59,7 +62,7 @@ impl Coordinator {
         Coordinator {
             settings,
             topics,
-            groups: HashMap::new(),
+            groups: BTreeMap::new(),
             timers: Timers::default(),
             writes: Writes::default(),
             tally: Tally::default(),
@@ -71,7 +74,7 @@ impl Coordinator {
             draw,
             sweeps: Sweeps::default(),
             transactions: Transactions::default(),
-            unready: None,
+            ready: Look::default(),
             others_bytes: 0,
             is_loading: true,
         }
@@ -93,21 +96,13 @@ impl Coordinator {
     /// of topics that are gone end. `Topics` must know all topics by now. A slice of the groups at a
     /// time is made ready.
     pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) -> Progress {
-        let mut unready = match self.unready.take() {
-            Some(unready) => unready,
-            None => self.ids_descending(),
-        };
-        let mut left = COORDINATOR_SWEEP_OFFSETS;
-        while let Some(id) = unready.pop() {
-            if left == 0 {
-                unready.push(id);
-                self.unready = Some(unready);
-                return Progress::More;
-            }
-            left = left.saturating_sub(self.work_of(&id));
-            if let Progress::More = self.make_ready(now, &id, out) {
-                unready.push(id);
-            }
+        let mut ready = std::mem::take(&mut self.ready);
+        let progress = self.look_on(&mut ready, |machine, id, after, left| {
+            machine.make_ready(now, id, after, left, out)
+        });
+        self.ready = ready;
+        if progress == Progress::More {
+            return progress;
         }
         self.is_loading = false;
         self.loaded = now;
@@ -116,13 +111,22 @@ impl Coordinator {
     }
 
     /// Ends offsets whose topic is gone, and once there are no more, begins the sessions of members.
-    fn make_ready(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) -> Progress {
-        if let Progress::More = self.end_orphans(now, id, out) {
-            return Progress::More;
+    fn make_ready(
+        &mut self,
+        now: Now,
+        id: &Rc<str>,
+        after: Option<Place>,
+        left: &mut usize,
+        out: &mut Vec<Effect>,
+    ) -> Stand {
+        let stand = self.end_some(now, id, after, &Wanted::Orphans, left, out);
+        if stand != Stand::Done {
+            return stand;
         }
         let size_max = self.settings.group_size_max;
         self.with_turn(id, now, out, |group, turn| {
             let members: Vec<Rc<str>> = group.members.keys().cloned().collect();
+            *left = left.saturating_sub(members.len());
             for member in &members {
                 group.restart_session(turn, member);
             }
@@ -131,7 +135,7 @@ impl Coordinator {
             }
             group.consumer_loaded(turn);
         });
-        Progress::Done
+        Stand::Done
     }
 
     /// True until [`Coordinator::on_loaded`].
@@ -183,7 +187,7 @@ impl Coordinator {
         let pending = self.take_write(id);
         self.with_turn(&pending.group, now, out, |group, turn| {
             group.writes -= 1;
-            let offsets = pending.records.len() as u64;
+            let records = pending.records.len();
             for record in pending.records {
                 // The state of the members is ahead of the log; only offsets wait for it.
                 match record {
@@ -193,8 +197,9 @@ impl Coordinator {
             }
             match pending.then {
                 Then::Nothing => {}
+                Then::Ends { settled } => group.ends.ended(settled),
                 Then::Commit(token, answer) => {
-                    turn.happened.offsets_committed += offsets;
+                    turn.happened.offsets_committed += records as u64;
                     turn.answer(token, answer);
                 }
                 Then::DeleteOffsets(token, answer) => turn.answer(token, answer),
@@ -241,6 +246,7 @@ impl Coordinator {
             }
             match pending.then {
                 Then::Nothing => {}
+                Then::Ends { settled } => group.ends.ended(settled),
                 Then::Commit(token, mut answer) => {
                     let rows = answer.topics.iter_mut().flat_map(|t| &mut t.partitions);
                     for row in rows.filter(|row| row.error_code == 0) {
@@ -291,7 +297,7 @@ impl Coordinator {
                 }),
                 Timer::Join(id) => self.with_turn(&id, now, out, |g, turn| g.on_join_due(turn)),
                 Timer::Sync(id) => self.with_turn(&id, now, out, |g, turn| g.on_sync_due(turn)),
-                Timer::Expiry => self.sweep(now, Wanted::Due, out),
+                Timer::Expiry => self.sweep(now, Wanted::Due),
                 Timer::Sweep => self.sweep_on(now, out),
             }
         }
@@ -448,7 +454,7 @@ impl Coordinator {
         if !self.groups.contains_key(id) {
             let group = Group::new(Rc::clone(id), now.wall);
             self.tally.add(&group);
-            self.groups.insert(Rc::clone(id), group);
+            self.groups.insert(Rc::clone(id), Box::new(group));
         }
     }
 
@@ -506,6 +512,13 @@ impl Coordinator {
         } else {
             self.tally.add(group);
         }
+    }
+
+    /// The group behind another in the order of names, or the first.
+    pub(crate) fn group_behind(&self, id: Option<&str>) -> Option<&Rc<str>> {
+        let from = id.map_or(Unbounded, Excluded);
+        let mut behind = self.groups.range::<str, _>((from, Unbounded));
+        behind.next().map(|(id, _)| id)
     }
 
     pub(crate) fn has_room_for_group(&self) -> bool {

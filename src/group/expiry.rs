@@ -1,21 +1,14 @@
 //! Offsets and groups whose time is over (KIP-211, RP-116).
 
-use std::rc::Rc;
+use thalweg_types::TimestampMs;
 
-use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
-use thalweg_types::{TimestampMs, TopicId};
-
-use crate::ask::{Effect, Now};
-use crate::commit::tombstone;
+use crate::ask::Now;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::offsets::Committed;
-use crate::orphans::remembered;
-use crate::record::Record;
 use crate::subscription::CONSUMER;
-use crate::sweep::Progress;
 use crate::timers::Timer;
-use crate::turn::Then;
+use crate::turn::{Then, Turn};
 
 /// From when on the offsets of a group age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,33 +28,6 @@ impl Coordinator {
         self.timers.arm(at, Timer::Expiry);
     }
 
-    /// Ends what is over in a group, and the group itself when nothing is left.
-    pub(crate) fn end_over(&mut self, now: Now, id: &str, out: &mut Vec<Effect>) -> Progress {
-        let clock = self.expiry_clock(now);
-        let Some(group) = self.groups.get(id) else {
-            return Progress::Done;
-        };
-        let ends = self.over(group, clock);
-        let is_abandoned = group.is_abandoned(ends.len());
-        if ends.is_empty() && !is_abandoned {
-            return Progress::Done;
-        }
-        self.happened.offsets_expired += ends.len() as u64;
-        self.with_turn(id, now, out, |group, turn| {
-            group.end(turn, &ends);
-            if is_abandoned && (group.is_recorded || group.consumer.is_some()) {
-                let since = group.state_since;
-                let records = group.end_records();
-                // Nobody may join what is going.
-                group.transition(State::Dead, turn.now.wall);
-                group.writes += 1;
-                turn.write(&group.id, records, Then::Retire { since });
-                turn.happened.groups_expired += 1;
-            }
-        });
-        Progress::after(ends.len())
-    }
-
     /// The wall clock, but not further ahead of the moment of loading than the monotonic clock: one that
     /// jumps ahead ends nothing early (RP-119).
     fn expiry_clock(&self, now: Now) -> TimestampMs {
@@ -70,41 +36,16 @@ impl Coordinator {
         TimestampMs(now.wall.0.min(expected))
     }
 
-    /// Ends for the offsets of a group whose time is over. A commit on its way renews an offset, and
-    /// so may a transaction.
-    fn over(&self, group: &Group, clock: TimestampMs) -> Vec<Record> {
-        let ages = group.ages();
+    /// Tells whether the time of an offset of a group is over.
+    pub(crate) fn over(&self, group: &Group, now: Now) -> impl Fn(&Committed) -> bool + use<> {
+        let (ages, clock) = (group.ages(), self.expiry_clock(now));
         let retention_ms = self.settings.offsets_retention_ms;
-        let is_over = |committed: &Committed| match (ages, committed.expires) {
+        move |committed| match (ages, committed.expires) {
             (Ages::Never, _) => false,
             (Ages::FromCommit | Ages::From(_), TimestampMs(end)) if end >= 0 => clock.0 >= end,
             (Ages::FromCommit, _) => clock.0.saturating_sub(committed.at.0) >= retention_ms,
             (Ages::From(begin), _) => clock.0.saturating_sub(begin.0) >= retention_ms,
-        };
-        let mut found: Vec<(&Rc<str>, i32)> = group
-            .offsets
-            .iter()
-            .filter(|(_, _, committed)| is_over(committed))
-            .map(|(topic, partition, _)| (topic, partition))
-            .collect();
-        if found.is_empty() {
-            return Vec::new();
         }
-        found.sort_unstable();
-        let in_flight = self.commits_in_flight(group);
-        let mut is_subscribed = remembered(|topic, _| group.is_subscribed(topic));
-        let mut ends: Vec<Record> = Vec::new();
-        for (topic, partition) in found {
-            let is_renewed = in_flight.contains_key(&(Rc::clone(topic), partition))
-                || group.pending_offsets.contains(topic, partition);
-            if !is_renewed && !is_subscribed(topic, TopicId::ZERO) {
-                ends.push(tombstone(&group.id, topic, partition));
-            }
-            if ends.len() == COORDINATOR_SWEEP_OFFSETS {
-                break;
-            }
-        }
-        ends
     }
 }
 
@@ -128,13 +69,27 @@ impl Group {
         }
     }
 
-    /// Without members, and without offsets once `ending` of them are gone.
-    fn is_abandoned(&self, ending: usize) -> bool {
+    /// Without members, and without offsets once `ending` more of them are gone.
+    pub(crate) fn is_abandoned(&self, ending: usize) -> bool {
         self.state == State::Empty
             && self.member_count() == 0
             && self.pending.is_empty()
-            && self.writes == 0
+            && self.writes == self.ends.writes
             && self.pending_offsets.is_empty()
-            && self.offsets.len() == ending
+            && self.offsets.len() == ending + self.ends.offsets
+    }
+
+    /// Goes, with what is in the log of it.
+    pub(crate) fn retire(&mut self, turn: &mut Turn<'_>) {
+        if !self.is_recorded && self.consumer.is_none() {
+            return;
+        }
+        let since = self.state_since;
+        let records = self.end_records();
+        // Nobody may join what is going.
+        self.transition(State::Dead, turn.now.wall);
+        self.writes += 1;
+        turn.write(&self.id, records, Then::Retire { since });
+        turn.happened.groups_expired += 1;
     }
 }

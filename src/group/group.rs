@@ -14,6 +14,7 @@ use thalweg_types::limits::MEMBER_CLIENT_ID_BYTES_MAX;
 
 use crate::ask::WriteId;
 use crate::consumer::{ConsumerGroup, ConsumerState, Key};
+use crate::ends::Ends;
 use crate::history::History;
 use crate::member::{Member, Waiting};
 use crate::offsets::Offsets;
@@ -131,6 +132,8 @@ pub(crate) struct Group {
     pub(crate) is_recorded: bool,
     /// Writes on their way.
     pub(crate) writes: usize,
+    /// Those of them that end offsets which nobody asked to end.
+    pub(crate) ends: Ends,
     /// Its last rebalances.
     pub(crate) history: History,
 }
@@ -163,6 +166,7 @@ impl Group {
             member_bytes: 0,
             is_recorded: false,
             writes: 0,
+            ends: Ends::default(),
             history: History::default(),
         }
     }

@@ -40,6 +40,7 @@ mod check;
 mod commit;
 mod consumer;
 mod coordinator;
+mod ends;
 mod expiry;
 mod group;
 mod history;

@@ -1,9 +1,12 @@
 //! The committed offsets of one group.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 use thalweg_types::{TimestampMs, TopicId};
+
+use crate::pending_offsets::Place;
 
 /// Bytes that a committed offset takes beside its text.
 const OFFSET_BYTES: usize = 112;
@@ -25,10 +28,11 @@ pub struct Committed {
     pub topic_id: TopicId,
 }
 
-/// By topic and partition.
+/// By topic and partition. Trees, not hash tables: none of them ever grows by moving all that it holds, and a
+/// look at all offsets can be left and taken up again.
 #[derive(Debug, Default)]
 pub(crate) struct Offsets {
-    topics: HashMap<Rc<str>, BTreeMap<i32, Committed>>,
+    topics: BTreeMap<Rc<str>, BTreeMap<i32, Committed>>,
     bytes: usize,
     len: usize,
 }
@@ -52,7 +56,7 @@ impl Offsets {
         self.topics.get(topic)?.get(&partition)
     }
 
-    /// In no order of topics.
+    /// Sorted by topic and partition.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Rc<str>, i32, &Committed)> {
         self.topics.iter().flat_map(|(topic, partitions)| {
             partitions
@@ -61,11 +65,30 @@ impl Offsets {
         })
     }
 
+    /// As [`Offsets::iter`], those behind `place`, which need not be there; all without one.
+    pub(crate) fn behind(
+        &self,
+        place: Option<&Place>,
+    ) -> impl Iterator<Item = (&Rc<str>, i32, &Committed)> {
+        let topic = place.map(|(topic, _)| &**topic);
+        let begun = topic.and_then(|topic| self.topics.get_key_value(topic));
+        let rest = begun.zip(place).into_iter();
+        let rest = rest.flat_map(|((topic, partitions), (_, last))| {
+            let partitions = partitions.range((Excluded(*last), Unbounded));
+            partitions.map(move |(partition, committed)| (topic, *partition, committed))
+        });
+        let from = topic.map_or(Unbounded, Excluded);
+        let others = self.topics.range::<str, _>((from, Unbounded));
+        rest.chain(others.flat_map(|(topic, partitions)| {
+            partitions
+                .iter()
+                .map(move |(partition, committed)| (topic, *partition, committed))
+        }))
+    }
+
     /// Topics sorted by name, partitions by number.
-    pub(crate) fn sorted(&self) -> Vec<(&Rc<str>, &BTreeMap<i32, Committed>)> {
-        let mut topics: Vec<_> = self.topics.iter().collect();
-        topics.sort_unstable_by_key(|(name, _)| Rc::clone(name));
-        topics
+    pub(crate) fn topics(&self) -> &BTreeMap<Rc<str>, BTreeMap<i32, Committed>> {
+        &self.topics
     }
 
     /// Sets, or with `None` removes.

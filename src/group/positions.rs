@@ -44,7 +44,7 @@ impl Coordinator {
             return Vec::new();
         };
         let mut positions = Vec::with_capacity(group.offsets.len());
-        for (topic, partitions) in group.offsets.sorted() {
+        for (topic, partitions) in group.offsets.topics() {
             positions.extend(partitions.iter().map(|(partition, committed)| Position {
                 topic: Rc::clone(topic),
                 topic_id: committed.topic_id,

@@ -8,6 +8,7 @@ use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
 
 use crate::ask::{Effect, Now};
 use crate::coordinator::Coordinator;
+use crate::pending_offsets::Place;
 use crate::timers::Timer;
 
 /// How long the rest of a look waits for the core's other work.
@@ -18,16 +19,35 @@ const PAUSE_MS: u64 = 1;
 pub(crate) enum Wanted {
     /// Offsets of topics of these names, which are gone.
     Removed(HashSet<Arc<str>>),
+    /// Offsets of any topic that is gone.
+    Orphans,
     /// Whatever is over, and offsets of any topic that is gone.
     Due,
+}
+
+/// How far a look at all groups has come.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    /// The last group that was looked at to its end.
+    done: Option<Rc<str>>,
+    /// Of the next one the offset behind which to go on.
+    within: Option<(Rc<str>, Option<Place>)>,
+}
+
+/// How far a look at one group has come.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// All of it was looked at.
+    Done,
+    /// It goes on behind this offset; `None`: from the begin.
+    Behind(Option<Place>),
 }
 
 /// One look that is not at its end.
 #[derive(Debug)]
 struct Sweep {
-    wanted: Rc<Wanted>,
-    /// Groups still to be looked at, the next one last.
-    ids: Vec<Rc<str>>,
+    wanted: Wanted,
+    look: Look,
 }
 
 /// The looks that are not at their ends, oldest first.
@@ -37,7 +57,7 @@ pub(crate) struct Sweeps(VecDeque<Sweep>);
 impl Sweeps {
     /// Timers that there must be: one for the slice that is next, or for the next look that is due.
     pub(crate) fn timers(&self) -> usize {
-        let is_due = |sweep: &Sweep| matches!(*sweep.wanted, Wanted::Due);
+        let is_due = |sweep: &Sweep| matches!(sweep.wanted, Wanted::Due);
         usize::from(!self.0.is_empty()) + usize::from(!self.0.iter().any(is_due))
     }
 }
@@ -51,69 +71,65 @@ pub enum Progress {
     Done,
 }
 
-impl Progress {
-    /// What is known of a look that found so many ends of one group in one turn.
-    pub(crate) fn after(ends: usize) -> Progress {
-        match ends {
-            COORDINATOR_SWEEP_OFFSETS.. => Progress::More,
-            _fewer => Progress::Done,
-        }
-    }
-}
-
 impl Coordinator {
-    /// Looks at all groups from here on.
-    pub(crate) fn sweep(&mut self, now: Now, wanted: Wanted, out: &mut Vec<Effect>) {
-        let is_first = self.sweeps.0.is_empty();
-        self.sweeps.0.push_back(Sweep {
-            wanted: Rc::new(wanted),
-            ids: self.ids_descending(),
-        });
-        if is_first {
-            self.sweep_on(now, out);
+    /// Looks at all groups, from the next slice on.
+    pub(crate) fn sweep(&mut self, now: Now, wanted: Wanted) {
+        if self.sweeps.0.is_empty() {
+            self.timers.arm(now.ms, Timer::Sweep);
         }
+        let look = Look::default();
+        self.sweeps.0.push_back(Sweep { wanted, look });
+    }
+
+    /// True while a look at all groups is not at its end: [`Coordinator::on_time`] does a slice of it.
+    #[must_use]
+    pub fn sweeps(&self) -> bool {
+        !self.sweeps.0.is_empty()
     }
 
     /// The next slice.
     pub(crate) fn sweep_on(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let mut left = COORDINATOR_SWEEP_OFFSETS;
-        while let Some(sweep) = self.sweeps.0.front_mut() {
-            if left == 0 {
-                self.timers.arm(now.ms + PAUSE_MS, Timer::Sweep);
-                return;
-            }
-            let wanted = Rc::clone(&sweep.wanted);
-            let Some(id) = sweep.ids.pop() else {
-                self.sweeps.0.pop_front();
-                if let Wanted::Due = *wanted {
-                    self.plan_expiry(now);
-                }
-                continue;
-            };
-            left = left.saturating_sub(self.work_of(&id));
-            let progress = match &*wanted {
-                Wanted::Removed(names) => self.end_removed(now, &id, names, out),
-                Wanted::Due => match self.end_orphans(now, &id, out) {
-                    Progress::More => Progress::More,
-                    Progress::Done => self.end_over(now, &id, out),
-                },
-            };
-            if let (Progress::More, Some(sweep)) = (progress, self.sweeps.0.front_mut()) {
-                sweep.ids.push(id);
-            }
+        let Some(mut sweep) = self.sweeps.0.pop_front() else {
+            return;
+        };
+        let wanted = &sweep.wanted;
+        let progress = self.look_on(&mut sweep.look, |machine, id, after, left| {
+            machine.end_some(now, id, after, wanted, left, out)
+        });
+        match (progress, wanted) {
+            (Progress::More, _) => self.sweeps.0.push_front(sweep),
+            (Progress::Done, Wanted::Due) => self.plan_expiry(now),
+            (Progress::Done, Wanted::Removed(_) | Wanted::Orphans) => {}
+        }
+        if !self.sweeps.0.is_empty() {
+            self.timers.arm(now.ms + PAUSE_MS, Timer::Sweep);
         }
     }
 
-    /// Names of all groups, so that the last one is the first in order.
-    pub(crate) fn ids_descending(&self) -> Vec<Rc<str>> {
-        let mut ids: Vec<Rc<str>> = self.groups.keys().cloned().collect();
-        ids.sort_unstable_by(|a, b| b.cmp(a));
-        ids
-    }
-
-    /// What a look at a group costs, in offsets.
-    pub(crate) fn work_of(&self, id: &str) -> usize {
-        let group = self.groups.get(id);
-        group.map_or(1, |group| 1 + group.offsets.len() + group.member_count())
+    /// Goes on with a look for one turn of the core. `each` is given a group, the offset behind which to go
+    /// on in it, and how much is left of the turn.
+    pub(crate) fn look_on(
+        &mut self,
+        look: &mut Look,
+        mut each: impl FnMut(&mut Coordinator, &Rc<str>, Option<Place>, &mut usize) -> Stand,
+    ) -> Progress {
+        let mut left = COORDINATOR_SWEEP_OFFSETS;
+        while let Some(id) = self.group_behind(look.done.as_deref()).cloned() {
+            if left == 0 {
+                return Progress::More;
+            }
+            left -= 1;
+            // The group that was begun may be gone by now.
+            let within = look.within.take().filter(|(of, _)| *of == id);
+            let after = within.and_then(|(_, after)| after);
+            match each(self, &id, after, &mut left) {
+                Stand::Done => look.done = Some(id),
+                Stand::Behind(place) => {
+                    look.within = Some((id, place));
+                    return Progress::More;
+                }
+            }
+        }
+        Progress::Done
     }
 }

@@ -23,6 +23,8 @@ use crate::topics::Topics;
 pub(crate) enum Then {
     /// Nobody waits.
     Nothing,
+    /// A look at all groups has one batch less on its way, with ends of so many settled offsets.
+    Ends { settled: usize },
     /// A commit is answered.
     Commit(Token, OffsetCommitResponse),
     /// The members of a generation get their shares.

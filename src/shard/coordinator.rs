@@ -54,8 +54,8 @@ pub(crate) struct Coordinators {
     homes: RefCell<HashMap<TopicPartition, Rc<Home>>>,
     /// Bytes that all of them hold.
     held: Rc<Cell<usize>>,
-    /// Who replays its log now.
-    loads: Rc<LargeTurn>,
+    /// Whose turn it is to go on with a load or with a look at all its groups.
+    turns: Rc<LargeTurn>,
     is_stopping: Cell<bool>,
 }
 
@@ -66,7 +66,7 @@ impl Coordinators {
             metrics,
             homes: RefCell::default(),
             held: Rc::default(),
-            loads: Rc::default(),
+            turns: Rc::default(),
             is_stopping: Cell::new(false),
         }
     }
@@ -76,8 +76,7 @@ impl Coordinators {
     pub(crate) fn open(&self, partition: Rc<Partition>, config: &BrokerConfig) {
         let id = partition.id();
         let home = Home::new(partition, settings(config), self);
-        *home.loading.borrow_mut() =
-            Some(task::spawn(load(Rc::clone(&home), Rc::clone(&self.loads))));
+        *home.loading.borrow_mut() = Some(task::spawn(load(Rc::clone(&home))));
         self.homes.borrow_mut().insert(id, home);
     }
 
@@ -92,7 +91,7 @@ impl Coordinators {
     pub(crate) fn on_topics_removed(&self, names: &[Arc<str>]) {
         let homes: Vec<_> = self.homes.borrow().values().cloned().collect();
         for home in homes {
-            home.event(|machine, now, out| machine.on_topics_removed(now, names, out));
+            home.event(|machine, now, _| machine.on_topics_removed(now, names));
         }
     }
 
@@ -193,6 +192,8 @@ pub(crate) struct Home {
     has_lost: Cell<bool>,
     /// Bytes that all coordinators of the shard hold.
     held: Rc<Cell<usize>>,
+    /// Shared with the other coordinators of the shard.
+    turns: Rc<LargeTurn>,
     /// Nothing more happens here: a write that ends later must set no timer, which would keep this
     /// coordinator alive for ever.
     is_closed: Cell<bool>,
@@ -216,6 +217,7 @@ impl Home {
             is_failing: Cell::new(false),
             has_lost: Cell::new(false),
             held: Rc::clone(&of.held),
+            turns: Rc::clone(&of.turns),
             is_closed: Cell::new(false),
             began: time::now(),
         })
@@ -370,8 +372,16 @@ impl Home {
         let home = Rc::clone(self);
         let fire = async move {
             time::sleep_until(due).await;
-            *home.timer.borrow_mut() = None;
-            home.event(|machine, now, out| machine.on_time(now, out));
+            let on_time = || {
+                *home.timer.borrow_mut() = None;
+                home.event(|machine, now, out| machine.on_time(now, out));
+            };
+            // All coordinators look at their groups at the same times.
+            let sweeps = home.machine.borrow().sweeps();
+            match sweeps {
+                true => home.turns.slice(on_time).await,
+                false => on_time(),
+            }
         };
         *timer = Some((next, task::spawn(fire)));
     }
@@ -414,11 +424,11 @@ async fn drain(home: Rc<Home>) {
 }
 
 /// Replays the partition, in steps between which other tasks run.
-async fn load(home: Rc<Home>, turns: Rc<LargeTurn>) {
+async fn load(home: Rc<Home>) {
     let began = time::now();
     let partition = Rc::clone(&home.partition);
     let mut records = 0u64;
-    while let Err(error) = replay_into(&home, &turns, &mut records).await {
+    while let Err(error) = replay_into(&home, &mut records).await {
         // Serving without their offsets would make consumers start anew.
         tracing::error!(
             partition = partition.name(),
@@ -431,9 +441,8 @@ async fn load(home: Rc<Home>, turns: Rc<LargeTurn>) {
         time::sleep(LOAD_AGAIN_AFTER).await;
     }
     home.is_failing.set(false);
-    while home.event(|machine, now, out| machine.on_loaded(now, out)) == Progress::More {
-        task::yield_now().await;
-    }
+    let get_ready = || home.event(|machine, now, out| machine.on_loaded(now, out));
+    while home.turns.slice(get_ready).await == Progress::More {}
     let ms = (time::now() - began).as_millis() as u64;
     {
         let counters = &mut home.metrics.borrow_mut().counters;
@@ -453,7 +462,7 @@ async fn load(home: Rc<Home>, turns: Rc<LargeTurn>) {
 }
 
 /// From the begin, whatever is known already: the last record of a key counts.
-async fn replay_into(home: &Home, turns: &LargeTurn, records: &mut u64) -> Result<(), String> {
+async fn replay_into(home: &Home, records: &mut u64) -> Result<(), String> {
     *records = 0;
     let replay = |logged| {
         *records += 1;
@@ -469,7 +478,7 @@ async fn replay_into(home: &Home, turns: &LargeTurn, records: &mut u64) -> Resul
         }
         home.hold(before, machine.tally().bytes);
     };
-    let lost = coordinator_load::replay(&home.partition, turns, replay).await?;
+    let lost = coordinator_load::replay(&home.partition, &home.turns, replay).await?;
     home.has_lost.set(lost.ranges > 0);
     Ok(())
 }

@@ -33,8 +33,8 @@ pub(crate) struct Lost {
 
 /// Calls `replay` for every record and marker up to the high watermark, oldest first. Record types that
 /// are not the coordinator's are passed over. What is damaged is gone around, and each time said: what is
-/// whole was acknowledged as well. The coordinators of a shard take turns and pause within them, so that
-/// all together hold up the rest of it no more than one.
+/// whole was acknowledged as well. The coordinators of a shard take turns and pause within them, after so
+/// many records wherever batches end, so that all together hold up the rest of it no more than one.
 ///
 /// # Errors
 /// Why the partition can not be read.
@@ -50,6 +50,8 @@ pub(crate) async fn replay(
             Read::Batches(bytes, position, next) => {
                 let turn = turns.take().await;
                 let whole = replay_batches(&bytes, &mut replay).await?;
+                // The next in line begins after the core has looked for other work.
+                task::yield_now().await;
                 drop(turn);
                 at = match whole {
                     None => next,
@@ -69,7 +71,6 @@ pub(crate) async fn replay(
             }
             Read::End => return Ok(lost),
         }
-        task::yield_now().await;
     }
 }
 
@@ -173,23 +174,29 @@ async fn replay_batches(
             }));
         }
         let batch = batch.map_err(|error| error.to_string())?;
-        replay_batch(&batch, replay)
+        replay_batch(&batch, replay, &mut pace)
+            .await
             .map_err(|error| format!("offset {}: {error}", batch.header.base_offset))?;
         position += batch.header.total_bytes() as u64;
         next = Some(batch.header.last_offset().plus(1));
-        pace.steps(usize::try_from(batch.header.last_offset_delta).unwrap_or(0) + 1)
-            .await;
+        // Compaction may have left none of its records.
+        pace.step().await;
     }
     Ok(None)
 }
 
-fn replay_batch(batch: &Batch<'_>, replay: &mut impl FnMut(Logged)) -> Result<(), String> {
+async fn replay_batch(
+    batch: &Batch<'_>,
+    replay: &mut impl FnMut(Logged),
+    pace: &mut Pace,
+) -> Result<(), String> {
     let header = &batch.header;
     let producer = header.producer_id;
     let set = batch
         .records(DECOMPRESSED_BATCH_BYTES_MAX)
         .map_err(|error| error.to_string())?;
     for record in &set {
+        pace.step().await;
         let record = record.map_err(|error| error.to_string())?;
         if header.is_control() {
             match record.key.and_then(ControlRecordType::of_key) {
@@ -246,14 +253,19 @@ pub(crate) fn without_unknown(answer: Answer) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::rc::Rc;
 
     use thalweg_group::{Committed, Outcome, Record};
     use thalweg_protocol::records::control::ControlRecordType;
     use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence, batches};
+    use thalweg_reactor::task;
+    use thalweg_types::limits::TURN_ELEMENTS_MAX;
     use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs, TopicId};
 
     use super::{Logged, replay_batch};
+    use crate::pace::Pace;
+    use crate::pace::tests::on_a_runtime;
 
     fn offset(of: i64) -> Record {
         Record::Offset {
@@ -291,8 +303,48 @@ mod tests {
                 Logged::Marker(producer, Outcome::Aborted) => format!("{} aborts", producer.0),
             });
         };
-        replay_batch(&batch, &mut tell).expect("readable");
+        on_a_runtime(async {
+            let mut pace = Pace::default();
+            let replayed = replay_batch(&batch, &mut tell, &mut pace);
+            replayed.await.expect("readable");
+        });
         told
+    }
+
+    #[test]
+    fn bi_8_a_batch_of_many_records_is_replayed_in_slices() {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        for _ in 0..10 * TURN_ELEMENTS_MAX {
+            let key = offset(5).key().expect("fits");
+            let value = offset(5).value().expect("fits");
+            let pushed = builder.push(TimestampMs(1), Some(&key), value.as_deref(), &[]);
+            pushed.expect("fits");
+        }
+        let bytes = builder.build(Codec::None).expect("fits");
+        let batch = batches(&bytes).next().expect("one").expect("whole");
+        let (in_a_row, longest) = (Rc::new(Cell::new(0)), Cell::new(0));
+        on_a_runtime(async {
+            let others = Rc::clone(&in_a_row);
+            let other = task::spawn(async move {
+                loop {
+                    others.set(0);
+                    task::yield_now().await;
+                }
+            });
+            let mut count = |_| {
+                in_a_row.set(in_a_row.get() + 1);
+                longest.set(in_a_row.get().max(longest.get()));
+            };
+            let mut pace = Pace::default();
+            let replayed = replay_batch(&batch, &mut count, &mut pace);
+            replayed.await.expect("readable");
+            other.abort();
+        });
+        assert!(
+            (1..=TURN_ELEMENTS_MAX).contains(&longest.get()),
+            "{}",
+            longest.get()
+        );
     }
 
     #[test]

@@ -46,7 +46,8 @@ impl Pace {
 
 /// Large requests are decoded and worked on one after the other, first come first served: since they
 /// pause for others, any number of them would otherwise be in memory at once, each many times its
-/// frame. Small requests do not queue here. Coordinators that load take such turns among themselves.
+/// frame. Small requests do not queue here. Coordinators take such turns among themselves for what they do by
+/// slices.
 pub(crate) struct LargeTurn {
     free: Event,
 }
@@ -71,6 +72,16 @@ impl LargeTurn {
         LargeTurnGuard {
             free: self.free.clone(),
         }
+    }
+
+    /// Does one slice of long work when its turn comes. The next in line begins only after the core has
+    /// looked for other work: however many are in line, they hold up the rest no more than one.
+    pub(crate) async fn slice<T>(&self, work: impl FnOnce() -> T) -> T {
+        let turn = self.take().await;
+        let done = work();
+        task::yield_now().await;
+        drop(turn);
+        done
     }
 }
 
@@ -118,6 +129,40 @@ pub(crate) mod tests {
                 pace.step().await;
             }
             assert!(turns.get() >= 10, "{} turns for others", turns.get());
+            other.abort();
+        });
+    }
+
+    #[test]
+    fn bi_8_slices_of_many_never_follow_each_other_without_a_pause() {
+        on_a_runtime(async {
+            const MANY: usize = 50;
+            let turns = Rc::new(LargeTurn::default());
+            let in_a_row = Rc::new(Cell::new(0));
+            let counting = Rc::clone(&in_a_row);
+            // It goes on when the core has looked for other work.
+            let other = task::spawn(async move {
+                loop {
+                    counting.set(0);
+                    task::yield_now().await;
+                }
+            });
+            let slices: Vec<_> = (0..MANY)
+                .map(|_| {
+                    let (turns, in_a_row) = (Rc::clone(&turns), Rc::clone(&in_a_row));
+                    task::spawn(async move {
+                        turns
+                            .slice(|| {
+                                in_a_row.set(in_a_row.get() + 1);
+                                in_a_row.get()
+                            })
+                            .await
+                    })
+                })
+                .collect();
+            for slice in slices {
+                assert_eq!(slice.await, Some(1), "slices in a row");
+            }
             other.abort();
         });
     }

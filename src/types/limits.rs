@@ -288,9 +288,17 @@ pub const COORDINATOR_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub const SHARD_GROUPS_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Offsets, members and groups that a look at all groups of a coordinator (for what is over, for
-/// topics that are gone, after loading) goes through in one turn of the core. A group with more is looked at in one turn, but no more than so many of
-/// its offsets end in it.
-pub const COORDINATOR_SWEEP_OFFSETS: usize = 10_000;
+/// topics that are gone, after loading) goes through in one turn of the core. The offsets of a large group
+/// take several turns.
+pub const COORDINATOR_SWEEP_OFFSETS: usize = 4_000;
+
+/// Offsets that end by themselves (their topic is gone, or their time is over) in one turn of the core, which
+/// are one batch. An end is a record, and takes many times what a look at an offset takes.
+pub const COORDINATOR_SWEEP_ENDS: usize = 250;
+
+/// Batches of such ends of one group that are on their way to the log at once. The look at the group goes on
+/// when they are written.
+pub const COORDINATOR_SWEEP_WRITES_MAX: usize = 8;
 
 /// Bytes that the members of one group bring along: subscriptions, shares, names. When full, new
 /// members and larger shares are refused. They are one record, so it also bounds a batch.
@@ -299,10 +307,6 @@ pub const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Member ids of one group that were handed out and are not used yet (KIP-394). When full, joining
 /// is refused with GROUP_MAX_SIZE_REACHED.
 pub const GROUP_PENDING_MEMBERS_MAX: usize = 10_000;
-
-/// Offsets that end by themselves (their topic is gone, or their time is over) in one batch. More take
-/// several batches.
-pub const OFFSET_TOMBSTONES_PER_WRITE: usize = 1_000;
 
 /// Bytes of a client's id that are kept with its membership and stand in its member id.
 pub const MEMBER_CLIENT_ID_BYTES_MAX: usize = 255;
@@ -401,6 +405,7 @@ pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 const _: () = assert!(SHARD_ANSWER_MEMORY_BYTES > 4 * CONNECTION_BACKLOG_BYTES_MAX);
 const _: () = assert!(REQUEST_ELEMENTS_MAX < PARKED_PARTITIONS_MAX);
 const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
+const _: () = assert!(COORDINATOR_SWEEP_ENDS <= COORDINATOR_SWEEP_OFFSETS);
 const _: () = assert!(COORDINATOR_BYTES_MAX < SHARD_GROUPS_BYTES_MAX);
 const _: () = assert!(ZEROS_STEP_BYTES_MIN <= ZEROS_STEP_BYTES_MAX);
 const _: () = assert!(CONNECTION_IN_FLIGHT_MAX >= 1);

@@ -459,6 +459,8 @@ impl Run {
                 return;
             }
             ErrorCode::GroupMaxSizeReached | ErrorCode::RebalanceInProgress => return,
+            // The record of an instance's new member failed: it joins again as it did.
+            ErrorCode::NotCoordinator if known.instance.is_some() => return,
             other => panic!("join: {other:?}"),
         }
         known.member.clone_from(&answer.member_id);

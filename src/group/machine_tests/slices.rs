@@ -2,19 +2,15 @@
 
 use std::rc::Rc;
 
-use thalweg_types::limits::COORDINATOR_SWEEP_OFFSETS;
+use thalweg_types::limits::{
+    COORDINATOR_SWEEP_ENDS, COORDINATOR_SWEEP_OFFSETS, COORDINATOR_SWEEP_WRITES_MAX,
+};
 use thalweg_types::{TimestampMs, TopicId};
 
 use super::world::{EPOCH_MS, Logged, World};
 use crate::{Committed, Progress, Record, Settings};
 
-const GROUPS: usize = 4;
-/// Two groups are one slice.
-const OFFSETS: usize = COORDINATOR_SWEEP_OFFSETS / 2 + 1;
-
-fn world_of_many() -> World {
-    world_of(GROUPS, OFFSETS)
-}
+const MANY_ENDS: usize = 2 * COORDINATOR_SWEEP_ENDS + 1;
 
 fn world_of(groups: usize, offsets: usize) -> World {
     let mut world = World::new(Settings {
@@ -26,7 +22,7 @@ fn world_of(groups: usize, offsets: usize) -> World {
         for partition in 0..offsets {
             world.log.push(Logged::Record(Record::Offset {
                 group: Rc::from(format!("g{group}")),
-                topic: Rc::from("t"),
+                topic: Rc::from(if partition % 2 == 0 { "t" } else { "u" }),
                 partition: partition as i32,
                 value: Some(Committed {
                     offset: 1,
@@ -42,23 +38,37 @@ fn world_of(groups: usize, offsets: usize) -> World {
     world
 }
 
+/// Ends written since it was last asked, batch by batch.
+fn ended(world: &mut World) -> Vec<usize> {
+    std::mem::take(&mut world.written)
+        .iter()
+        .map(Vec::len)
+        .collect()
+}
+
 #[test]
-fn rp_115_loading_and_expiry_go_in_slices() {
-    let mut world = world_of_many();
+fn rp_115_loading_goes_in_slices_also_within_a_group() {
+    let mut world = world_of(3, COORDINATOR_SWEEP_OFFSETS / 2);
     let steps = world.restart();
     assert_eq!(steps, [Progress::More, Progress::Done]);
-    let mut slices = Vec::new();
-    for ms in 4_999..5_010 {
-        world.pass_to(ms);
-        let ended: usize = std::mem::take(&mut world.written)
-            .iter()
-            .map(Vec::len)
-            .sum();
-        if ended > 0 {
-            slices.push((ms, ended));
-        }
-    }
-    assert_eq!(slices, [(5_000, 2 * OFFSETS), (5_001, 2 * OFFSETS)]);
+    let mut world = world_of(1, 2 * COORDINATOR_SWEEP_OFFSETS + 1);
+    let steps = world.restart();
+    assert_eq!(steps, [Progress::More, Progress::More, Progress::Done]);
+    assert_eq!(ended(&mut world), [0; 0]);
+}
+
+#[test]
+fn rp_115_offsets_whose_time_is_over_end_in_slices() {
+    let mut world = world_of(1, MANY_ENDS);
+    world.restart();
+    world.pass_to(4_999);
+    assert_eq!(ended(&mut world), [0; 0]);
+    world.pass_to(5_000);
+    assert_eq!(ended(&mut world), [COORDINATOR_SWEEP_ENDS]);
+    world.pass_to(5_001);
+    assert_eq!(ended(&mut world), [COORDINATOR_SWEEP_ENDS]);
+    world.pass_to(5_010);
+    assert_eq!(ended(&mut world), [1]);
     while !world.writes.is_empty() {
         world.commit_write();
     }
@@ -70,49 +80,45 @@ fn rp_115_loading_and_expiry_go_in_slices() {
 
 #[test]
 fn a_topic_that_goes_is_looked_for_in_slices() {
-    let mut world = world_of_many();
+    let mut world = world_of(2, COORDINATOR_SWEEP_ENDS);
     world.restart();
     world.remove_topic("t");
+    world.remove_topic("u");
     world.tell_removed("t");
-    let ended = |world: &World| world.written.iter().map(Vec::len).sum::<usize>();
-    assert_eq!(ended(&world), 2 * OFFSETS);
+    // Half of a group is of the topic.
+    assert_eq!(ended(&mut world), [COORDINATOR_SWEEP_ENDS / 2; 2]);
     // Another one waits for the first.
     world.tell_removed("u");
     world.pass_to(world.now + 1);
-    assert_eq!(ended(&world), 4 * OFFSETS);
+    assert_eq!(ended(&mut world), [COORDINATOR_SWEEP_ENDS / 2; 2]);
     world.pass_to(world.now + 10);
-    assert_eq!(ended(&world), 4 * OFFSETS);
+    assert_eq!(ended(&mut world), [0; 0]);
 }
 
 #[test]
-fn rp_115_one_group_of_many_offsets_ends_in_slices() {
-    const MANY: usize = 2 * COORDINATOR_SWEEP_OFFSETS + 1;
-    let ended = |world: &World| world.written.iter().map(Vec::len).sum::<usize>();
-    // Their topic went while the broker was down.
-    let mut world = world_of(1, MANY);
+fn rp_115_orphans_of_a_large_group_end_in_slices_before_it_is_served() {
+    let mut world = world_of(1, MANY_ENDS);
     world.remove_topic("t");
+    world.remove_topic("u");
     let steps = world.restart();
     assert_eq!(steps, [Progress::More, Progress::More, Progress::Done]);
-    assert_eq!(ended(&world), MANY);
-    // It goes now.
-    let mut world = world_of(1, MANY);
+    let full = COORDINATOR_SWEEP_ENDS;
+    assert_eq!(ended(&mut world), [full, full, 1]);
+}
+
+#[test]
+fn a_look_waits_for_the_ends_that_it_has_written() {
+    let all = (COORDINATOR_SWEEP_WRITES_MAX + 2) * COORDINATOR_SWEEP_ENDS;
+    let mut world = world_of(1, all);
     world.restart();
-    world.remove_topic("t");
-    world.tell_removed("t");
-    assert_eq!(ended(&world), COORDINATOR_SWEEP_OFFSETS);
-    world.pass_to(world.now + 1);
-    assert_eq!(ended(&world), 2 * COORDINATOR_SWEEP_OFFSETS);
-    world.pass_to(world.now + 1);
-    assert_eq!(ended(&world), MANY);
-    // Their time is over.
-    let mut world = world_of(1, MANY);
-    world.restart();
-    world.pass_to(5_000);
-    assert_eq!(ended(&world), COORDINATOR_SWEEP_OFFSETS);
-    world.pass_to(5_010);
-    assert_eq!(ended(&world), MANY);
+    world.pass_to(5_100);
+    assert_eq!(ended(&mut world).len(), COORDINATOR_SWEEP_WRITES_MAX);
+    world.commit_write();
+    world.pass_to(5_200);
+    assert_eq!(ended(&mut world).len(), 1);
     while !world.writes.is_empty() {
         world.commit_write();
+        world.pass_to(world.now + 1);
     }
     assert_eq!(world.machine.tally().offsets, 0);
 }

@@ -222,7 +222,9 @@ impl World {
     /// The machine is told that a topic went.
     pub(super) fn tell_removed(&mut self, name: &str) {
         let names = [Arc::from(name)];
-        self.event(|machine, now, out| machine.on_topics_removed(now, &names, out));
+        self.event(|machine, now, _| machine.on_topics_removed(now, &names));
+        // The first slice is due at once.
+        self.pass_to(self.now);
     }
 
     /// Something that another coordinator or a transaction wrote is committed.
