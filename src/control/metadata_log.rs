@@ -137,8 +137,6 @@ pub struct MetadataLog {
     epoch: LeaderEpoch,
     leader: BrokerId,
     has_begun: bool,
-    /// The disk keeps room up to this byte.
-    room_to: u64,
 }
 
 /// The cluster id is in `meta.properties` alone, where one flipped bit makes another cluster of it: it is
@@ -266,7 +264,6 @@ impl MetadataLog {
             epoch: LeaderEpoch(0),
             leader: dir.meta().node_id,
             has_begun: false,
-            room_to: 0,
         };
         let records = opened.replay().await?;
         check_cluster(dir, &path).await?;
@@ -416,11 +413,7 @@ impl MetadataLog {
             })
             .await?;
         // What is written on a full disk, such as that a topic goes, has its room already then.
-        let size = self.log.size_bytes();
-        if size + METADATA_ROOM_BYTES / 2 > self.room_to {
-            self.log.keep_room(METADATA_ROOM_BYTES).await;
-            self.room_to = size + METADATA_ROOM_BYTES;
-        }
+        self.log.keep_room(METADATA_ROOM_BYTES).await;
         Ok(())
     }
 

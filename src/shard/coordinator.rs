@@ -22,6 +22,7 @@ use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec,
 use thalweg_reactor::time::{Duration, Instant};
 use thalweg_reactor::{oneshot, process, task, time};
 use thalweg_replica::Acks;
+use thalweg_types::limits::OFFSETS_ROOM_BYTES;
 use thalweg_types::{TimestampMs, TopicPartition};
 
 use crate::append_group::{AppendGroup, Appended, Row};
@@ -419,6 +420,8 @@ async fn drain(home: Rc<Home>) {
             Ok(_) => machine.on_written(now, id, out),
             Err(error) => machine.on_write_failed(now, id, error, out),
         });
+        // What is committed on a full disk has its room already then.
+        home.partition.log().keep_room(OFFSETS_ROOM_BYTES).await;
     }
     home.is_draining.set(false);
 }
@@ -451,6 +454,7 @@ async fn load(home: Rc<Home>) {
         counters.group_records_loaded += records;
     }
     if records > 0 {
+        partition.log().keep_room(OFFSETS_ROOM_BYTES).await;
         tracing::info!(
             partition = partition.name(),
             records,

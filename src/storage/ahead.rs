@@ -152,19 +152,27 @@ impl Log {
 }
 
 impl Log {
-    /// Has the disk keep room for `bytes` behind the last batch, so that a disk that gets full has it still. Where
-    /// it can not, the log goes without.
+    /// Has the disk keep room for `bytes` behind the last batch of the active segment, so that a disk that gets
+    /// full has it still. Does nothing while at least half of that is kept. Where the disk can not, the log goes
+    /// without, and the next call tries again.
     pub async fn keep_room(&self, bytes: u64) {
-        let (file, size) = {
+        let (active, file) = {
             let state = self.inner.state.borrow();
             let active = state.active();
+            if active.size.get() + bytes / 2 <= active.room_to.get() {
+                return;
+            }
             let Some(warm) = active.warm_now() else {
                 return;
             };
-            (warm.file, active.size.get())
+            (Rc::clone(active), warm.file)
         };
-        if let Err(error) = fs::allocate(&file, size, bytes).await {
-            tracing::debug!(log = %self.inner.name, %error, "no room kept for the next batches");
+        let size = active.size.get();
+        match fs::allocate(&file, size, bytes).await {
+            Ok(()) => active.room_to.set(size + bytes),
+            Err(error) => {
+                tracing::debug!(log = %self.inner.name, %error, "no room kept for the next batches");
+            }
         }
     }
 }

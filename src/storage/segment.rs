@@ -102,6 +102,8 @@ pub(crate) struct Segment {
     pub(crate) zeroed: Cell<u64>,
     /// There was no room for them.
     pub(crate) refuses_zeros: Cell<bool>,
+    /// Up to where the disk keeps room for batches, as far as this life asked for it.
+    pub(crate) room_to: Cell<u64>,
     /// Both index files are on the disk and say all there is to say, or there is nothing to say.
     pub(crate) indexes_saved: Cell<bool>,
     /// There are no index files, and no batches: an empty segment needs none.
@@ -167,6 +169,7 @@ impl Segment {
             progress: Progress::starting(size, base),
             zeroed: Cell::new(0),
             refuses_zeros: Cell::new(false),
+            room_to: Cell::new(0),
             indexes_saved: Cell::new(true),
             unindexed: Cell::new(false),
             first_timestamp: Cell::new(None),

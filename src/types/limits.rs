@@ -386,6 +386,10 @@ pub const DISK_RESERVE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Bytes of the disk that the metadata log keeps for its next batches.
 pub const METADATA_ROOM_BYTES: u64 = 64 * 1024;
 
+/// Bytes of the disk that each partition of the offsets topic that is written to keeps for its next batches:
+/// commits go on where no byte is left, some hundred small ones per partition.
+pub const OFFSETS_ROOM_BYTES: u64 = 64 * 1024;
+
 /// Time between two lines that say how far a start is with opening logs.
 pub const OPENING_SAID_EVERY_MS: u64 = 2_000;
 

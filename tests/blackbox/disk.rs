@@ -11,7 +11,7 @@ use crate::administering::alter;
 use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options};
 use crate::engine::has_strace;
-use crate::groups::{commit, with_coordinators};
+use crate::groups::{commit, fetch_all, with_coordinators};
 use crate::wire::{Connection, Topic, error, newest, produce_request};
 
 /// The broker on plain system calls, where those of `calls` on `file` end with `errno`. strace steps aside
@@ -181,6 +181,41 @@ fn st_20_below_the_headroom_only_produce_is_refused() {
     assert_eq!(produce(&mut client, &topic, "more"), ErrorCode::None);
     let got = values(&read_all(&mut client, &topic, 0, 0));
     assert_eq!(got, [&b"kept"[..], b"more"]);
+}
+
+/// ST-20: offsets are committed and topics deleted also where somebody else has taken the last byte.
+#[test]
+fn st_20_offsets_are_committed_on_a_disk_without_a_byte_left() {
+    let options = Options {
+        properties: vec![("offsets.topic.num.partitions", "1".to_owned())],
+        ..Options::default()
+    };
+    let Some(mut broker) = Broker::start_on_small_disk("16m", options) else {
+        return;
+    };
+    let mut client = with_coordinators(&broker);
+    let topic = client.create_topic("full", 1, &[]);
+    client.append(&topic, 0, plain(&["kept"]));
+    for life in 1..3 {
+        let first = commit(&mut client, "g", &[("full", 0, 1)]);
+        assert_eq!(first, [ErrorCode::None]);
+        let rest = fill(&broker.data(), 0);
+        broker.wait_for_log("the reserve is given back");
+        // And what that gave.
+        fs::remove_file(&rest).expect("removed");
+        let rest = fill(&broker.data(), 0);
+        for offset in 2..100 {
+            let answered = commit(&mut client, "g", &[("full", 0, offset)]);
+            assert_eq!(answered, [ErrorCode::None], "life {life}: {offset}");
+        }
+        fs::remove_file(&rest).expect("removed");
+        broker.wait_for_log("has room again");
+        broker.stop();
+        broker.start_again();
+        client = broker.connect();
+        let committed = fetch_all(&mut client, "g");
+        assert_eq!(committed[&("full".to_owned(), 0)], 99);
+    }
 }
 
 /// ST-20: a broker starts on a disk without a byte left, so that topics can be deleted, and goes on by itself
