@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
+use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
     ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, HeartbeatRequest,
     HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse,
@@ -19,7 +20,7 @@ use thalweg_protocol::messages::{
 use thalweg_types::Uuid;
 
 use crate::assignor::{Assignor, TopicPartition};
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use classic::Classic;
 use newer::Newer;
 
@@ -148,19 +149,55 @@ pub(crate) enum Taken {
     GaveUp,
 }
 
+/// What a member of either protocol is.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    options: GroupOptions,
+    member_id: String,
+    has_coordinator: bool,
+}
+
+impl Seat {
+    fn new(options: GroupOptions, member_id: String) -> Seat {
+        Seat {
+            options,
+            member_id,
+            has_coordinator: false,
+        }
+    }
+}
+
+/// Whether a member goes another way after a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mended {
+    Yes,
+    /// There is none that it knows.
+    No,
+}
+
 /// See the module's documentation.
 pub(crate) trait Membership: Debug {
-    fn options(&self) -> &GroupOptions;
+    fn seat(&self) -> &Seat;
+
+    fn seat_mut(&mut self) -> &mut Seat;
+
+    fn options(&self) -> &GroupOptions {
+        &self.seat().options
+    }
 
     /// The id, and the generation or epoch, to sign commits with.
     fn identity(&self) -> (&str, i32);
 
     fn next(&self, now: Instant) -> Action;
 
-    fn on_coordinator_found(&mut self);
+    fn on_coordinator_found(&mut self) {
+        self.seat_mut().has_coordinator = true;
+    }
 
     /// Nobody answers there, or another broker has the group now.
-    fn on_coordinator_lost(&mut self);
+    fn on_coordinator_lost(&mut self) {
+        self.seat_mut().has_coordinator = false;
+    }
 
     /// What to send to the coordinator after [`Action::Ask`].
     ///
@@ -187,7 +224,21 @@ pub(crate) trait Membership: Debug {
     /// # Errors
     /// It means that going on is of no use; or that the same may work a little later
     /// ([`crate::Advice::Retry`]).
-    fn on_refusal(&mut self, what: &str, code: i16) -> Result<()>;
+    fn on_refusal(&mut self, what: &str, code: i16) -> Result<()> {
+        let group = &self.options().group_id;
+        let error = ClientError::check(code, || format!("{what} group {group}"), None);
+        match ErrorCode::from_code(code) {
+            Some(ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable) => {
+                self.on_coordinator_lost();
+                error // after a pause: it may be on its way elsewhere
+            }
+            Some(code) if self.mend(code) == Mended::Yes => Ok(()),
+            Some(_) | None => error,
+        }
+    }
+
+    /// Goes another way after a refusal of this protocol's own.
+    fn mend(&mut self, refusal: ErrorCode) -> Mended;
 
     fn farewell(&self) -> Farewell;
 }

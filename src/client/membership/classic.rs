@@ -31,7 +31,8 @@ use crate::assignor::{
 };
 use crate::error::{ClientError, Result};
 use crate::membership::{
-    Action, Answer, Farewell, FoundTopics, GroupOptions, Loss, Membership, Question, Taken, millis,
+    Action, Answer, Farewell, FoundTopics, GroupOptions, Loss, Membership, Mended, Question, Seat,
+    Taken, millis,
 };
 
 /// The protocol type of every Kafka consumer.
@@ -50,13 +51,10 @@ enum Stage {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Classic {
-    options: GroupOptions,
+    seat: Seat,
     /// Offered, the preferred first.
     assignors: Vec<Assignor>,
     stage: Stage,
-    has_coordinator: bool,
-    /// Empty until the coordinator gave one (KIP-394).
-    member_id: String,
     generation: i32,
     heartbeat_due: Instant,
     /// What the group has agreed on.
@@ -68,11 +66,10 @@ pub(crate) struct Classic {
 impl Classic {
     pub(crate) fn new(options: GroupOptions, assignors: Vec<Assignor>, now: Instant) -> Classic {
         Classic {
-            options,
+            // Empty until the coordinator gave one (KIP-394).
+            seat: Seat::new(options, String::new()),
             assignors,
             stage: Stage::Outside,
-            has_coordinator: false,
-            member_id: String::new(),
             generation: -1,
             heartbeat_due: now,
             assignor: Assignor::Range,
@@ -83,7 +80,7 @@ impl Classic {
     /// # Errors
     /// [`ClientError::Invalid`] for names that the protocol has no room for.
     pub(crate) fn join_request(&self) -> Result<JoinGroupRequest> {
-        let topics = &self.options.topics;
+        let topics = &self.seat.options.topics;
         let (share, generation) = &self.share;
         let mut protocols = Vec::new();
         for assignor in &self.assignors {
@@ -99,11 +96,11 @@ impl Classic {
             });
         }
         Ok(JoinGroupRequest {
-            group_id: self.options.group_id.clone(),
-            session_timeout_ms: millis(self.options.session_timeout),
-            rebalance_timeout_ms: millis(self.options.rebalance_timeout),
-            member_id: self.member_id.clone(),
-            group_instance_id: self.options.instance_id.clone(),
+            group_id: self.seat.options.group_id.clone(),
+            session_timeout_ms: millis(self.seat.options.session_timeout),
+            rebalance_timeout_ms: millis(self.seat.options.rebalance_timeout),
+            member_id: self.seat.member_id.clone(),
+            group_instance_id: self.seat.options.instance_id.clone(),
             protocol_type: CONSUMER.to_owned(),
             protocols,
             ..Default::default()
@@ -120,14 +117,14 @@ impl Classic {
     /// subscriptions can not be read.
     pub(crate) fn on_join(&mut self, answer: &JoinGroupResponse) -> Result<()> {
         if answer.error_code == ErrorCode::MemberIdRequired as i16 {
-            self.member_id.clone_from(&answer.member_id);
+            self.seat.member_id.clone_from(&answer.member_id);
             return Ok(());
         }
         if answer.error_code != 0 {
             return self.on_refusal("join", answer.error_code);
         }
         self.assignor = self.agreed(answer)?;
-        self.member_id.clone_from(&answer.member_id);
+        self.seat.member_id.clone_from(&answer.member_id);
         self.generation = answer.generation_id;
         if answer.leader != answer.member_id || answer.skip_assignment {
             self.stage = Stage::Joined(Vec::new());
@@ -138,7 +135,7 @@ impl Classic {
             let subscription = decode_subscription(&member.metadata).ok_or_else(|| {
                 ClientError::Invalid(format!(
                     "group {}: the subscription of member {} can not be read",
-                    self.options.group_id, member.member_id
+                    self.seat.options.group_id, member.member_id
                 ))
             })?;
             let (id, instance) = (&member.member_id, member.group_instance_id.as_deref());
@@ -154,7 +151,7 @@ impl Classic {
         agreed
             .filter(|one| self.assignors.contains(one))
             .ok_or_else(|| {
-                let group = &self.options.group_id;
+                let group = &self.seat.options.group_id;
                 ClientError::Invalid(format!(
                     "group {group} uses the assignor `{name}`, which was not offered"
                 ))
@@ -171,10 +168,10 @@ impl Classic {
             | Stage::Leaving(_) => Vec::new(),
         };
         SyncGroupRequest {
-            group_id: self.options.group_id.clone(),
+            group_id: self.seat.options.group_id.clone(),
             generation_id: self.generation,
-            member_id: self.member_id.clone(),
-            group_instance_id: self.options.instance_id.clone(),
+            member_id: self.seat.member_id.clone(),
+            group_instance_id: self.seat.options.instance_id.clone(),
             protocol_type: Some(CONSUMER.to_owned()),
             protocol_name: Some(self.assignor.name().to_owned()),
             assignments,
@@ -188,28 +185,28 @@ impl Classic {
             return self.on_refusal("sync", answer.error_code);
         }
         let partitions = decode_assignment(&answer.assignment).ok_or_else(|| {
-            let group = &self.options.group_id;
+            let group = &self.seat.options.group_id;
             ClientError::Invalid(format!("group {group}: the assignment can not be read"))
         })?;
         self.share = (partitions.clone(), self.generation);
         self.stage = Stage::Assigned(partitions);
-        self.heartbeat_due = now + self.options.heartbeat_interval;
+        self.heartbeat_due = now + self.seat.options.heartbeat_interval;
         Ok(())
     }
 
     pub(crate) fn heartbeat_request(&self) -> HeartbeatRequest {
         HeartbeatRequest {
-            group_id: self.options.group_id.clone(),
+            group_id: self.seat.options.group_id.clone(),
             generation_id: self.generation,
-            member_id: self.member_id.clone(),
-            group_instance_id: self.options.instance_id.clone(),
+            member_id: self.seat.member_id.clone(),
+            group_instance_id: self.seat.options.instance_id.clone(),
         }
     }
 
     /// # Errors
     /// A refusal that joining again does not mend.
     pub(crate) fn on_heartbeat(&mut self, now: Instant, code: i16) -> Result<()> {
-        self.heartbeat_due = now + self.options.heartbeat_interval;
+        self.heartbeat_due = now + self.seat.options.heartbeat_interval;
         if code == 0 {
             return Ok(());
         }
@@ -241,12 +238,16 @@ impl Classic {
 }
 
 impl Membership for Classic {
-    fn options(&self) -> &GroupOptions {
-        &self.options
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn seat_mut(&mut self) -> &mut Seat {
+        &mut self.seat
     }
 
     fn identity(&self) -> (&str, i32) {
-        (&self.member_id, self.generation)
+        (&self.seat.member_id, self.generation)
     }
 
     fn next(&self, now: Instant) -> Action {
@@ -255,7 +256,7 @@ impl Membership for Classic {
             Stage::Leaving(loss) => Action::GiveBack(*loss),
             Stage::Leading(members) => Action::LookAt(topics_of(members)),
             Stage::Outside | Stage::Joined(_) | Stage::Assigned(_) | Stage::Stable
-                if !self.has_coordinator =>
+                if !self.seat.has_coordinator =>
             {
                 Action::FindCoordinator
             }
@@ -264,14 +265,6 @@ impl Membership for Classic {
             Stage::Stable if now >= self.heartbeat_due => Action::Ask,
             Stage::Stable => Action::Consume,
         }
-    }
-
-    fn on_coordinator_found(&mut self) {
-        self.has_coordinator = true;
-    }
-
-    fn on_coordinator_lost(&mut self) {
-        self.has_coordinator = false;
     }
 
     fn question(&self) -> Result<Question> {
@@ -324,36 +317,26 @@ impl Membership for Classic {
         self.stage = Stage::Outside;
     }
 
-    fn on_refusal(&mut self, what: &str, code: i16) -> Result<()> {
-        let group = &self.options.group_id;
-        let error = ClientError::check(code, || format!("{what} group {group}"), None);
-        match ErrorCode::from_code(code) {
-            Some(ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable) => {
-                self.on_coordinator_lost();
-                error // after a pause: it may be on its way elsewhere
-            }
-            Some(ErrorCode::RebalanceInProgress) => {
-                self.go_back(Loss::Orderly);
-                Ok(())
-            }
-            Some(ErrorCode::IllegalGeneration) => {
+    fn mend(&mut self, refusal: ErrorCode) -> Mended {
+        match refusal {
+            ErrorCode::RebalanceInProgress => self.go_back(Loss::Orderly),
+            ErrorCode::IllegalGeneration => {
                 self.generation = -1;
                 self.go_back(Loss::Fenced);
-                Ok(())
             }
-            Some(ErrorCode::UnknownMemberId) => {
+            ErrorCode::UnknownMemberId => {
                 self.generation = -1;
-                self.member_id.clear();
+                self.seat.member_id.clear();
                 self.go_back(Loss::Fenced);
-                Ok(())
             }
-            Some(_) | None => error,
+            _other => return Mended::No,
         }
+        Mended::Yes
     }
 
     /// A static member goes without a word: it may be back before its session ends.
     fn farewell(&self) -> Farewell {
-        match self.member_id.is_empty() || self.options.instance_id.is_some() {
+        match self.seat.member_id.is_empty() || self.seat.options.instance_id.is_some() {
             true => Farewell::None,
             false => Farewell::Leave,
         }

@@ -22,9 +22,10 @@ use thalweg_protocol::messages::consumer_group_heartbeat_response::Assignment;
 use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 use thalweg_types::Uuid;
 
-use crate::error::{ClientError, Result};
+use crate::error::Result;
 use crate::membership::{
-    Action, Answer, Farewell, FoundTopics, GroupOptions, Loss, Membership, Question, Taken, millis,
+    Action, Answer, Farewell, FoundTopics, GroupOptions, Loss, Membership, Mended, Question, Seat,
+    Taken, millis,
 };
 
 /// Epochs that mean something else.
@@ -47,11 +48,9 @@ enum Stage {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Newer {
-    options: GroupOptions,
+    seat: Seat,
     assignor: Option<String>,
     stage: Stage,
-    has_coordinator: bool,
-    member_id: String,
     epoch: i32,
     heartbeat_due: Instant,
     /// What it reads.
@@ -72,11 +71,9 @@ impl Newer {
         now: Instant,
     ) -> Newer {
         Newer {
-            options,
+            seat: Seat::new(options, id.to_string()),
             assignor,
             stage: Stage::Idle,
-            has_coordinator: false,
-            member_id: id.to_string(),
             epoch: JOINING,
             heartbeat_due: now,
             owned: Vec::new(),
@@ -92,15 +89,15 @@ impl Newer {
 
     fn heartbeat(&self) -> ConsumerGroupHeartbeatRequest {
         let mut request = ConsumerGroupHeartbeatRequest {
-            group_id: self.options.group_id.clone(),
-            member_id: self.member_id.clone(),
+            group_id: self.seat.options.group_id.clone(),
+            member_id: self.seat.member_id.clone(),
             member_epoch: self.epoch,
-            instance_id: self.options.instance_id.clone(),
+            instance_id: self.seat.options.instance_id.clone(),
             ..Default::default()
         };
         if self.told.is_none() {
-            request.rebalance_timeout_ms = millis(self.options.rebalance_timeout);
-            request.subscribed_topic_names = Some(self.options.topics.clone());
+            request.rebalance_timeout_ms = millis(self.seat.options.rebalance_timeout);
+            request.subscribed_topic_names = Some(self.seat.options.topics.clone());
             request.server_assignor.clone_from(&self.assignor);
         }
         if self.told.as_ref() != Some(&self.owned) {
@@ -120,7 +117,7 @@ impl Newer {
             return Ok(());
         }
         if let Some(id) = answer.member_id.as_ref().filter(|id| !id.is_empty()) {
-            self.member_id.clone_from(id);
+            self.seat.member_id.clone_from(id);
         }
         self.epoch = answer.member_epoch;
         let interval = u64::try_from(answer.heartbeat_interval_ms).unwrap_or(0);
@@ -146,20 +143,24 @@ impl Newer {
 }
 
 impl Membership for Newer {
-    fn options(&self) -> &GroupOptions {
-        &self.options
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn seat_mut(&mut self) -> &mut Seat {
+        &mut self.seat
     }
 
     fn identity(&self) -> (&str, i32) {
-        (&self.member_id, self.epoch)
+        (&self.seat.member_id, self.epoch)
     }
 
     fn next(&self, now: Instant) -> Action {
         match &self.stage {
             // Neither needs the coordinator.
             Stage::Fenced => Action::GiveBack(Loss::Fenced),
-            Stage::Given(_) => Action::LookAt(self.options.topics.clone()),
-            Stage::Idle | Stage::Named(_) if !self.has_coordinator => Action::FindCoordinator,
+            Stage::Given(_) => Action::LookAt(self.seat.options.topics.clone()),
+            Stage::Idle | Stage::Named(_) if !self.seat.has_coordinator => Action::FindCoordinator,
             Stage::Named(share) => {
                 let named = share.iter().map(|((_, at), name)| (name.clone(), *at));
                 Action::Take(named.collect())
@@ -169,12 +170,8 @@ impl Membership for Newer {
         }
     }
 
-    fn on_coordinator_found(&mut self) {
-        self.has_coordinator = true;
-    }
-
     fn on_coordinator_lost(&mut self) {
-        self.has_coordinator = false;
+        self.seat.has_coordinator = false;
         self.told = None;
     }
 
@@ -216,25 +213,14 @@ impl Membership for Newer {
         self.stage = Stage::Idle;
     }
 
-    fn on_refusal(&mut self, what: &str, code: i16) -> Result<()> {
-        let group = &self.options.group_id;
-        let error = ClientError::check(code, || format!("{what} group {group}"), None);
-        match ErrorCode::from_code(code) {
-            Some(ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable) => {
-                self.on_coordinator_lost();
-                error // after a pause: it may be on its way elsewhere
-            }
-            Some(ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch) => {
-                self.fence();
-                Ok(())
-            }
+    fn mend(&mut self, refusal: ErrorCode) -> Mended {
+        match refusal {
+            ErrorCode::UnknownMemberId | ErrorCode::FencedMemberEpoch => self.fence(),
             // An answer with a newer epoch was lost; the next heartbeat brings it again.
-            Some(ErrorCode::StaleMemberEpoch) => {
-                self.told = None;
-                Ok(())
-            }
-            Some(_) | None => error,
+            ErrorCode::StaleMemberEpoch => self.told = None,
+            _other => return Mended::No,
         }
+        Mended::Yes
     }
 
     fn farewell(&self) -> Farewell {
@@ -242,13 +228,13 @@ impl Membership for Newer {
             return Farewell::None;
         }
         Farewell::Newer(ConsumerGroupHeartbeatRequest {
-            group_id: self.options.group_id.clone(),
-            member_id: self.member_id.clone(),
-            member_epoch: match self.options.instance_id {
+            group_id: self.seat.options.group_id.clone(),
+            member_id: self.seat.member_id.clone(),
+            member_epoch: match self.seat.options.instance_id {
                 Some(_) => AWAY,
                 None => LEAVING,
             },
-            instance_id: self.options.instance_id.clone(),
+            instance_id: self.seat.options.instance_id.clone(),
             ..Default::default()
         })
     }
