@@ -4,8 +4,9 @@ mod format;
 
 mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, StdoutLock, Write};
+use std::time::{Duration, Instant};
 
 use thalweg_client::{
     Cluster, ConsumerOptions, Fetched, MissingTopic, OffsetSpec, OnOutOfRange, Position,
@@ -22,7 +23,7 @@ const OUTPUT_BYTES: usize = 256 * 1024;
 pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
     let format = Format::of(args)?;
     let mut cluster = connect(&args.broker)?;
-    let partitions = chosen_partitions(&mut cluster, args)?;
+    let (partitions, leaderless) = chosen_partitions(&mut cluster, args)?;
     let options = ConsumerOptions {
         on_out_of_range: on_out_of_range(args),
         ..ConsumerOptions::default()
@@ -42,6 +43,9 @@ pub(crate) fn run(args: &ConsumeArgs) -> Result<(), Failure> {
         ends: BTreeMap::new(),
         unread: Vec::new(),
         assignment_seen: 0,
+        leaderless,
+        stuck_since: None,
+        patience: Duration::from_secs(args.broker.timeout.into()),
     };
     let outcome = printer.run(&mut source, &args.topic);
     // Whatever happened, the group need not wait for a member that is gone.
@@ -62,7 +66,11 @@ fn on_out_of_range(args: &ConsumeArgs) -> OnOutOfRange {
     }
 }
 
-fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i32>, Failure> {
+/// Those that the command is to read, and which of them have no leader at the moment, which is said.
+fn chosen_partitions(
+    cluster: &mut Cluster,
+    args: &ConsumeArgs,
+) -> Result<(Vec<i32>, BTreeSet<i32>), Failure> {
     let topic = cluster.topic(&args.topic, MissingTopic::Refuse)?;
     let known: Vec<i32> = topic.partitions.iter().map(|p| p.index).collect();
     if let Some(missing) = args.partitions.iter().find(|p| !known.contains(p)) {
@@ -77,7 +85,7 @@ fn chosen_partitions(cluster: &mut Cluster, args: &ConsumeArgs) -> Result<Vec<i3
     let is_led = |p: &&i32| led.contains(p);
     let leaderless: Vec<i32> = chosen.iter().filter(|p| !is_led(p)).copied().collect();
     warn_of_leaderless(&args.topic, &leaderless);
-    Ok(chosen)
+    Ok((chosen, leaderless.into_iter().collect()))
 }
 
 /// Those of `partitions` that have a leader at the moment. All when none has one: whoever asks for them
@@ -158,6 +166,12 @@ struct Printer {
     unread: Vec<i32>,
     /// The [`Source::assignments`] that `ends` belongs to.
     assignment_seen: u64,
+    /// Partitions of which it was said last that they have no leader.
+    leaderless: BTreeSet<i32>,
+    /// With `exit_at_end`: since when nothing is left to read but those.
+    stuck_since: Option<Instant>,
+    /// How long those are waited for then.
+    patience: Duration,
 }
 
 impl Printer {
@@ -166,6 +180,7 @@ impl Printer {
         self.drop_ended(source, topic);
         while self.left > 0 && !self.is_at_end() && !source.is_interrupted() {
             let answers = source.poll()?;
+            self.tell_leaderless(source, topic);
             self.look_at_ends(source, topic)?;
             let (mut done, mut failed) = (Vec::new(), Ok(()));
             for fetched in answers {
@@ -190,6 +205,7 @@ impl Printer {
             }
             failed?;
             self.drop_ended(source, topic);
+            self.drop_stuck();
         }
         self.out.flush()?;
         if !self.is_at_end() || self.unread.is_empty() {
@@ -232,6 +248,41 @@ impl Printer {
             }
             !has_ended
         });
+    }
+
+    /// Says which partitions have lost their leader since it was last said, and which have one again.
+    fn tell_leaderless(&mut self, source: &Source, topic: &str) {
+        let now = source.leaderless();
+        if now == self.leaderless {
+            return;
+        }
+        let lost: Vec<i32> = now.difference(&self.leaderless).copied().collect();
+        warn_of_leaderless(topic, &lost);
+        // Those that another member has by now are not told of.
+        let mut found = source.partitions();
+        found.retain(|p| self.leaderless.contains(p) && !now.contains(p));
+        if !found.is_empty() {
+            eprintln!(
+                "thalweg: read on, with a leader again: {}",
+                named(topic, &found)
+            );
+        }
+        self.leaderless = now;
+    }
+
+    /// Without leaders for so long, the rest counts as not read.
+    fn drop_stuck(&mut self) {
+        let is_stuck =
+            !self.ends.is_empty() && self.ends.keys().all(|p| self.leaderless.contains(p));
+        if !is_stuck {
+            self.stuck_since = None;
+            return;
+        }
+        let since = *self.stuck_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.patience {
+            self.unread
+                .extend(std::mem::take(&mut self.ends).into_keys());
+        }
     }
 
     /// Prints until something keeps it from going on. Returns the offset after what was dealt with.

@@ -95,7 +95,7 @@ impl From<ClientError> for Failure {
 
 /// What to do about refusals whose name does not say it.
 fn hint(code: ErrorCode) -> Option<&'static str> {
-    const HINTS: [(ErrorCode, &str); 4] = [
+    const HINTS: [(ErrorCode, &str); 5] = [
         (
             ErrorCode::InvalidSessionTimeout,
             "the broker takes what lies between its group.min.session.timeout.ms and \
@@ -110,6 +110,11 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
             ErrorCode::KafkaStorageError,
             "the disk of the partition is full or has failed: the broker's log says which, in a line with \
              `nearly full` or `OFFLINE`",
+        ),
+        (
+            ErrorCode::LeaderNotAvailable,
+            "the partition is offline: its disk is not there or has failed, or its log is damaged; `thalweg \
+             doctor` and the broker's log say which",
         ),
         (
             ErrorCode::CorruptMessage,

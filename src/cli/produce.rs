@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use thalweg_client::{
-    Acks, ClientError, Idempotence, MissingTopic, Producer, ProducerOptions, Spread,
+    Acks, Advice, ClientError, Idempotence, MissingTopic, Producer, ProducerOptions, Spread,
 };
 use thalweg_protocol::records::{Codec, RecordHeader};
 
@@ -257,7 +257,12 @@ impl Lines<'_> {
 
     /// Says which lines were not confirmed: each line is one record.
     fn with_lines(&self, error: ClientError) -> Failure {
+        let may_help = error.advice() != Advice::GiveUp;
         let mut failure = Failure::from(error);
+        if may_help {
+            let waited = format!("; tried for {} s (--timeout)", self.args.broker.timeout);
+            failure.message.push_str(&waited);
+        }
         if let Some(lines) = self.producer.refused() {
             let (first, last) = lines.into_inner();
             let named = match first == last {

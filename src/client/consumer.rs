@@ -3,7 +3,7 @@
 //! While the caller looks at one answer, the next fetch is already on its way. An answer counts only for
 //! partitions that still stand where they stood when it was asked for, so seeking is always safe.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -177,6 +177,7 @@ pub struct Consumer {
     assigned: Vec<Assigned>,
     /// Topic, partition and where to begin: what only a leader can tell, and there is none yet.
     waiting: Vec<(String, i32, Position)>,
+    leaderless: BTreeSet<(String, i32)>,
     flights: BTreeMap<i32, Flight>,
     failing_since: Option<Instant>,
     /// A failure that came together with records: reported by the next poll.
@@ -192,6 +193,7 @@ impl Consumer {
             options,
             assigned: Vec::new(),
             waiting: Vec::new(),
+            leaderless: BTreeSet::new(),
             flights: BTreeMap::new(),
             failing_since: None,
             deferred: None,
@@ -256,6 +258,13 @@ impl Consumer {
             .iter()
             .find(|a| a.topic == topic && a.partition == partition);
         known.map(|a| a.next)
+    }
+
+    /// Assigned partitions that have no leader at the moment, so that nothing of them is read until they have
+    /// one; as of the last poll.
+    #[must_use]
+    pub fn leaderless(&self) -> &BTreeSet<(String, i32)> {
+        &self.leaderless
     }
 
     fn resolve(&mut self, topic: &str, partition: i32, position: Position) -> Result<i64> {
@@ -346,6 +355,8 @@ impl Consumer {
             self.assign(&topic, partition, position)?;
         }
         let mut by_leader: BTreeMap<i32, Vec<(String, i32, i64)>> = BTreeMap::new();
+        let waiting = self.waiting.iter();
+        let mut lost: BTreeSet<_> = waiting.map(|(t, p, _)| (t.clone(), *p)).collect();
         let mut leaderless = None;
         if let (true, Some((topic, partition, _))) =
             (self.assigned.is_empty(), self.waiting.first())
@@ -356,6 +367,7 @@ impl Consumer {
             let leader = match self.cluster.leader(&a.topic, a.partition) {
                 Err(error) if error.code() == Some(ErrorCode::LeaderNotAvailable) => {
                     leaderless = Some(error);
+                    lost.insert((a.topic.clone(), a.partition));
                     continue;
                 }
                 found => found?,
@@ -365,6 +377,7 @@ impl Consumer {
                 .or_default()
                 .push((a.topic.clone(), a.partition, a.next));
         }
+        self.leaderless = lost;
         if by_leader.is_empty()
             && let Some(error) = leaderless
         {

@@ -7,7 +7,7 @@
 //! Call [`GroupConsumer::consumed`] once a record is dealt with: only that is committed, so each
 //! record is seen at least once. [`GroupConsumer::leave`] at the end, or the others wait out the session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,6 +83,12 @@ impl GroupConsumer {
             committed_at: now,
             failing_since: None,
         })
+    }
+
+    /// See [`Consumer::leaderless`].
+    #[must_use]
+    pub fn leaderless(&self) -> &BTreeSet<TopicPartition> {
+        self.consumer.leaderless()
     }
 
     /// The cluster it reads from.

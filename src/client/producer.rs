@@ -21,7 +21,7 @@ use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs, Uuid};
 
 use crate::cluster::{Cluster, MissingTopic, no_partition};
 use crate::connection::{Answer, Ticket};
-use crate::error::{ClientError, Result};
+use crate::error::{Advice, ClientError, Result};
 use crate::partitioner::{Partitioner, Spread};
 
 /// The last version of Produce that names topics instead of giving their id.
@@ -322,9 +322,19 @@ impl Producer {
     /// Sends batches (at most one per partition) to their leaders, after what is in flight there.
     fn dispatch(&mut self, batches: Vec<Sealed>) -> Result<()> {
         let mut by_leader: BTreeMap<i32, Vec<Sealed>> = BTreeMap::new();
+        let mut leaderless = Vec::new();
         for batch in batches {
-            let (topic, partition) = (batch.topic.clone(), batch.partition);
-            let leader = self.cluster.retry(|c| c.leader(&topic, partition))?;
+            let leader = match self.cluster.leader(&batch.topic, batch.partition) {
+                Ok(leader) => leader,
+                Err(error) if error.advice() != Advice::GiveUp => {
+                    leaderless.push(batch);
+                    continue;
+                }
+                Err(error) => {
+                    self.refused = Some(batch.numbers);
+                    return Err(error);
+                }
+            };
             let group = by_leader.entry(leader).or_default();
             let group_bytes: usize = group.iter().map(|b| b.bytes.len()).sum();
             if group_bytes + batch.bytes.len() > REQUEST_BYTES_MAX && !group.is_empty() {
@@ -335,7 +345,21 @@ impl Producer {
         }
         by_leader
             .into_iter()
-            .try_for_each(|(leader, group)| self.launch(leader, group))
+            .try_for_each(|(leader, group)| self.launch(leader, group))?;
+        // These wait for a leader without holding up the others.
+        for batch in leaderless {
+            let found = self
+                .cluster
+                .retry(|c| c.leader(&batch.topic, batch.partition));
+            match found {
+                Ok(leader) => self.launch(leader, vec![batch])?,
+                Err(error) => {
+                    self.refused = Some(batch.numbers);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn launch(&mut self, leader: i32, batches: Vec<Sealed>) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::broker::{Broker, Options, eventually, serve_command};
 use crate::disk::failing;
 use crate::engine::has_strace;
 use crate::groups::commit;
-use crate::tool::{refused, thalweg, with_input};
+use crate::tool::{Running, refused, thalweg, with_input};
 use crate::wire::{Connection, Topic, error, newest, partition_of, produce_request};
 
 const FILE: &str = "log.dirs=DATA/a, DATA/b\nlisteners=PLAINTEXT://127.0.0.1:0\n\
@@ -327,6 +327,10 @@ fn st_18_a_failed_sync_takes_one_of_two_directories() {
     });
     let mut client = broker.connect();
     let groups = groups_by_dir(&broker, &mut client);
+    let reader = Running::start(&broker, &["consume", "t", "--format", "%p %o\\n"]);
+    for _ in 0..PARTITIONS {
+        assert!(reader.line().ends_with(" 0"));
+    }
     let large = || plain(&["x".repeat(700_000)]);
     client.append(&topic, b[0], large());
     // A segment is synced when the next one begins; an answer may be on its way when that fails.
@@ -343,8 +347,20 @@ fn st_18_a_failed_sync_takes_one_of_two_directories() {
     for partition in &b {
         assert_offline(&mut client, &topic, *partition);
     }
+    // Who is reading is told, and reads on what there is.
+    let said = reader.said();
+    for (of, is_told) in [(&a, false), (&b, true)] {
+        for partition in of {
+            assert_eq!(said.contains(&format!("t-{partition}")), is_told, "{said}");
+        }
+    }
     for partition in &a {
         assert_eq!(produced(&mut client, &topic, *partition), ErrorCode::None);
+    }
+    let mut awaited: Vec<String> = a.iter().map(|partition| format!("{partition} 1")).collect();
+    while !awaited.is_empty() {
+        let line = reader.line();
+        awaited.retain(|awaited| *awaited != line);
     }
     let [kept, gone] = groups;
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The binary as a tool: its subcommands run to their end, or watched while they run.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -55,34 +55,43 @@ fn command(broker: &Broker, arguments: &[&str]) -> Command {
     command
 }
 
-/// A client subcommand while it runs, its stdout line by line. Killed when dropped.
+/// A client subcommand while it runs, its stdout and stderr line by line. Killed when dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
+    said: Receiver<String>,
+}
+
+/// Lines as they come.
+fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 impl Running {
     /// Starts it.
     pub fn start(broker: &Broker, arguments: &[&str]) -> Running {
-        let mut child = command(broker, arguments)
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("the binary runs");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Running { child, lines }
+        let mut child = command(broker, arguments).spawn().expect("the binary runs");
+        let lines = lines_of(child.stdout.take().expect("piped"));
+        let said = lines_of(child.stderr.take().expect("piped"));
+        Running { child, lines, said }
     }
 
     /// The next line of stdout.
     pub fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).expect("a line in time")
+    }
+
+    /// The next line of stderr.
+    pub fn said(&self) -> String {
+        self.said.recv_timeout(PATIENCE).expect("a line in time")
     }
 
     /// What was printed and not taken yet.

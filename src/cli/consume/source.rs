@@ -1,6 +1,6 @@
 //! Where records come from: partitions that the command chose, or those that a group gave it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use thalweg_client::{
@@ -137,6 +137,15 @@ impl Source {
             Source::Assigned { consumer, .. } => consumer.position(topic, partition),
             Source::Member { consumer, .. } => consumer.position(topic, partition),
         }
+    }
+
+    /// Partitions that are to be read and have no leader at the moment.
+    pub(super) fn leaderless(&self) -> BTreeSet<i32> {
+        let leaderless = match self {
+            Source::Assigned { consumer, .. } => consumer.leaderless(),
+            Source::Member { consumer, .. } => consumer.leaderless(),
+        };
+        leaderless.iter().map(|(_, partition)| *partition).collect()
     }
 
     /// Everything before `next` is printed.
