@@ -20,8 +20,9 @@ pub use admin::{
 };
 pub use group::{
     BrokerHttpArgs, GroupArgs, GroupChoiceArgs, GroupCommand, GroupDeleteArgs,
-    GroupDeleteOffsetsArgs, GroupDescribeArgs, GroupHistoryArgs, GroupListArgs, GroupResetArgs,
-    GroupStateChoice, GroupTypeChoice, ResetToArgs, TopicChoice,
+    GroupDeleteOffsetsArgs, GroupDescribeArgs, GroupHistoryArgs, GroupListArgs,
+    GroupRemoveMembersArgs, GroupResetArgs, GroupStateChoice, GroupTypeChoice, ResetToArgs,
+    TopicChoice,
 };
 pub(crate) use moment::format_moment;
 pub use records::{

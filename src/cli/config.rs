@@ -7,7 +7,7 @@ use crate::args::{
     ConfigAlterArgs, ConfigCommand, ConfigDescribeArgs, ConfigOwnerArgs, ConfigOwnerKind,
 };
 use crate::exit::{Exit, Failure, connect};
-use crate::output::{self, Align};
+use crate::output::{self, Align, printable};
 
 /// Kafka's number of a value that nobody set.
 const SOURCE_DEFAULT: i8 = 5;
@@ -85,17 +85,57 @@ impl From<Setting> for SettingLine {
     }
 }
 
+#[derive(Serialize)]
+struct GroupLine {
+    name: String,
+    settings: Vec<SettingLine>,
+}
+
 fn describe(args: &ConfigDescribeArgs) -> Result<(), Failure> {
+    if args.owner.kind == ConfigOwnerKind::Group && args.owner.name.is_none() {
+        return describe_groups(args);
+    }
     let owner = owner(&args.owner)?;
     let mut cluster = connect(&args.broker)?;
-    let settings = cluster.describe_configs(&owner)?;
-    let shown = settings
-        .into_iter()
-        .filter(|setting| args.all || setting.source != SOURCE_DEFAULT);
-    let lines: Vec<SettingLine> = shown.map(SettingLine::from).collect();
-    if args.json {
-        return Ok(output::json(&lines)?);
+    let lines = shown(&mut cluster, &owner, args)?;
+    match args.json {
+        true => Ok(output::json(&lines)?),
+        false => print(&lines),
     }
+}
+
+/// All groups that have settings, as Kafka's own tool does.
+fn describe_groups(args: &ConfigDescribeArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.broker)?;
+    let mut groups = Vec::new();
+    for name in cluster.groups_with_settings()? {
+        let settings = shown(&mut cluster, &ConfigOwner::Group(name.clone()), args)?;
+        groups.push(GroupLine { name, settings });
+    }
+    if args.json {
+        return Ok(output::json(&groups)?);
+    }
+    for (at, group) in groups.iter().enumerate() {
+        if at > 0 {
+            output::line("")?;
+        }
+        output::line(&format!("Group {}", printable(&group.name)))?;
+        print(&group.settings)?;
+    }
+    Ok(())
+}
+
+fn shown(
+    cluster: &mut Cluster,
+    owner: &ConfigOwner,
+    args: &ConfigDescribeArgs,
+) -> Result<Vec<SettingLine>, Failure> {
+    let settings = cluster.describe_configs(owner)?.into_iter();
+    let shown = settings.filter(|setting| args.all || setting.source != SOURCE_DEFAULT);
+    Ok(shown.map(SettingLine::from).collect())
+}
+
+fn print(lines: &[SettingLine]) -> Result<(), Failure> {
     let headings = [
         ("NAME", Align::Left),
         ("VALUE", Align::Left),

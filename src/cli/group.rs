@@ -1,8 +1,9 @@
-//! `thalweg group`: list, describe, history, reset-offsets, delete, delete-offsets.
+//! `thalweg group`: list, describe, history, reset-offsets, delete, delete-offsets, remove-members.
 
 mod describe;
 mod history;
 mod plan_file;
+mod remove_members;
 mod reset;
 
 use clap::ValueEnum;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: &GroupCommand) -> Result<(), Failure> {
         GroupCommand::ResetOffsets(args) => reset::run(args),
         GroupCommand::Delete(args) => delete(args),
         GroupCommand::DeleteOffsets(args) => delete_offsets(args),
+        GroupCommand::RemoveMembers(args) => remove_members::run(args),
     }
 }
 
@@ -158,9 +160,11 @@ fn refusal(group: &str, error: ClientError) -> Failure {
 
 fn has_members(group: &str) -> Failure {
     let text = format!(
-        "group {} has live members, and its offsets are theirs: stop them and try again once \
-         `thalweg group describe` says Empty",
-        printable(group)
+        "group {name} has members, and its offsets are theirs: stop them and try again once `thalweg group \
+         describe` says Empty. A static member that is away keeps its place until its session ends: `thalweg \
+         group describe {name} --members` shows it, `thalweg group remove-members {name} --instance-id NAME` \
+         ends it",
+        name = printable(group)
     );
     Failure::new(Exit::Failed, text)
 }

@@ -9,11 +9,15 @@ use thalweg_protocol::messages::incremental_alter_configs_request::{
 };
 use thalweg_protocol::messages::{
     CreatePartitionsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 };
 
 use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::error::{ClientError, Result};
+
+/// Kafka's number of the resource type of groups.
+const TYPE_GROUP: i8 = 32;
 
 /// How long the broker may take for one administrative change, in milliseconds.
 const CHANGE_TIMEOUT_MS: i32 = 30_000;
@@ -41,7 +45,7 @@ impl ConfigOwner {
             ConfigOwner::Broker(id) => (4, id.to_string()),
             ConfigOwner::AllBrokers => (4, String::new()),
             ConfigOwner::BrokerLogger(id) => (8, id.to_string()),
-            ConfigOwner::Group(name) => (32, name.clone()),
+            ConfigOwner::Group(name) => (TYPE_GROUP, name.clone()),
         }
     }
 }
@@ -156,6 +160,26 @@ impl fmt::Display for ConfigOwner {
 }
 
 impl Cluster {
+    /// Names of the groups that have settings of their own, sorted (KIP-1142).
+    ///
+    /// # Errors
+    /// See [`ClientError`]; [`ClientError::Unsupported`] from brokers before Kafka 4.1.
+    pub fn groups_with_settings(&mut self) -> Result<Vec<String>> {
+        let request = ListConfigResourcesRequest {
+            resource_types: vec![TYPE_GROUP],
+        };
+        let what = || "list the groups that have settings".to_owned();
+        let answer = self.retry(|cluster| {
+            let answer = cluster.any()?.call(&request)?;
+            ClientError::check(answer.error_code, what, None)?;
+            Ok(answer)
+        })?;
+        let rows = answer.config_resources.into_iter();
+        let mut names: Vec<String> = rows.map(|row| row.resource_name).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Any broker, but for the settings of one that one: only it knows them.
     fn who_answers_for(&mut self, owner: &ConfigOwner) -> Result<&mut Connection> {
         match owner {

@@ -3,8 +3,10 @@
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::consumer_group_describe_response as consumer;
 use thalweg_protocol::messages::describe_groups_response as classic;
+use thalweg_protocol::messages::leave_group_request::MemberIdentity;
 use thalweg_protocol::messages::{
-    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest,
+    ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, LeaveGroupRequest,
+    ListGroupsRequest,
 };
 
 use crate::assignor::{TopicPartition, decode_assignment, decode_subscription};
@@ -78,6 +80,18 @@ pub struct DescribedGroup {
     pub members: Vec<GroupMember>,
 }
 
+/// Epoch that KIP-848 gives a static member that is away and may come again.
+const EPOCH_AWAY: i32 = -2;
+
+/// Which member is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberName {
+    /// A static one, by its `group.instance.id`, whether it is there or away.
+    Instance(String),
+    /// One without, by its id.
+    Id(String),
+}
+
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMember {
@@ -101,7 +115,66 @@ pub struct GroupMember {
     pub target: Option<Vec<TopicPartition>>,
 }
 
+impl GroupMember {
+    /// By which name it is removed.
+    #[must_use]
+    pub fn name(&self) -> MemberName {
+        match &self.instance_id {
+            Some(instance) => MemberName::Instance(instance.clone()),
+            None => MemberName::Id(self.member_id.clone()),
+        }
+    }
+
+    /// Whether it is a static member that is not there, and whose place waits for it until its session ends.
+    /// `None` in the classic protocol, which does not tell.
+    #[must_use]
+    pub fn is_away(&self) -> Option<bool> {
+        self.epoch.map(|epoch| epoch == EPOCH_AWAY)
+    }
+}
+
 impl Cluster {
+    /// Removes members of a group, as if each had left (KIP-345). One that is there joins again by itself.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. What the coordinator says against one member stands at its place in the answer:
+    /// UNKNOWN_MEMBER_ID when it is not there, or speaks the newer protocol and is not named by its instance.
+    pub fn remove_members(
+        &mut self,
+        group: &str,
+        members: &[MemberName],
+    ) -> Result<Vec<Result<()>>> {
+        let identity = |member: &MemberName| {
+            let (member_id, group_instance_id) = match member {
+                MemberName::Instance(instance) => (String::new(), Some(instance.clone())),
+                MemberName::Id(id) => (id.clone(), None),
+            };
+            MemberIdentity {
+                member_id,
+                group_instance_id,
+                reason: Some("removed by an operator".to_owned()),
+            }
+        };
+        let request = LeaveGroupRequest {
+            group_id: group.to_owned(),
+            members: members.iter().map(identity).collect(),
+            ..Default::default()
+        };
+        let what = || format!("remove members of group {group}");
+        self.at_coordinator(group, |connection, _| {
+            let answer = connection.call(&request)?;
+            ClientError::check(answer.error_code, what, None)?;
+            if answer.members.len() != members.len() {
+                return Err(no_answer(&what()));
+            }
+            // In the order of the request.
+            let codes = answer.members.iter().map(|row| row.error_code);
+            Ok(codes
+                .map(|code| ClientError::check(code, what, None))
+                .collect())
+        })
+    }
+
     /// Groups of all brokers, by name.
     ///
     /// # Errors

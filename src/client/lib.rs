@@ -38,7 +38,7 @@ pub use consumer::{Consumer, ConsumerOptions, Fetched, Isolation, OnOutOfRange, 
 pub use error::{Advice, ClientError, Result};
 pub use group_consumer::GroupConsumer;
 pub use group_offsets::{ByPartition, CommittedOffset};
-pub use groups::{DescribedGroup, GroupFilter, GroupKind, GroupMember, ListedGroup};
+pub use groups::{DescribedGroup, GroupFilter, GroupKind, GroupMember, ListedGroup, MemberName};
 pub use membership::{GroupOptions, GroupProtocol};
 pub use partitioner::{Partitioner, Spread, murmur2};
 pub use producer::{Acks, Delivery, Idempotence, Outgoing, Producer, ProducerOptions};

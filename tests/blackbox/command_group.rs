@@ -253,7 +253,8 @@ fn a_group_with_members_is_left_alone() {
     ] {
         let (_, said) = refused(&broker, command, 1);
         assert!(
-            said.starts_with("thalweg: group g has live members"),
+            said.starts_with("thalweg: group g has members")
+                && said.contains("remove-members g --instance-id"),
             "{said}"
         );
     }
@@ -493,4 +494,52 @@ fn rp_113_rebalances_of_the_newer_protocol_are_remembered() {
     assert_eq!(told[0]["joined"]["members"], json!(["me"]));
     assert_eq!(told[0]["generation"], json!(joined.member_epoch), "{told}");
     assert_eq!(last["left"]["members"], json!(["me"]), "{told}");
+}
+
+#[test]
+fn static_members_that_are_away_are_shown_and_removed() {
+    let broker = broker(options(), &[]);
+    for protocol in ["classic", "consumer"] {
+        let flags = ["--group-instance-id", "one", "--group-protocol", protocol];
+        let consume = ["consume", "t", "--group", protocol, "--print-offset"];
+        let reader = Running::start(&broker, &[&consume[..], &flags].concat());
+        assert_eq!(reader.line(), "0\t0");
+        assert!(reader.stop().0.success());
+        let (_, said) = refused(&broker, &["group", "delete", protocol], 1);
+        let wanted = format!("thalweg group remove-members {protocol} --instance-id NAME");
+        assert!(said.contains(&wanted), "{said}");
+        let described = json_of(&broker, &["group", "describe", protocol, "--members"], 0);
+        let member = &described[0]["members"][0];
+        let is_newer = protocol == "consumer";
+        assert_eq!(member["instance_id"], "one");
+        assert_eq!(
+            member["away"],
+            if is_newer { json!(true) } else { Value::Null }
+        );
+        let shown = against(&broker, &["group", "describe", protocol, "--members"], 0);
+        assert_eq!(shown.contains("away"), is_newer, "{shown}");
+        let remove = ["group", "remove-members", protocol];
+        let one = [&remove[..], &["--instance-id", "one"]].concat();
+        let other = [&remove[..], &["--instance-id", "two"]].concat();
+        let (_, said) = refused(&broker, &other, 4);
+        assert!(said.contains("no instance two"), "{said}");
+        let told = against(&broker, &one, 0);
+        assert_eq!(
+            told,
+            format!("removed instance one from group {protocol}\n")
+        );
+        against(&broker, &one, 4);
+        against(&broker, &[&remove[..], &["--all"]].concat(), 0);
+        against(&broker, &["group", "delete", protocol], 0);
+        against(&broker, &[&remove[..], &["--all"]].concat(), 4);
+    }
+    // One that is there joins again by itself.
+    let live = Running::start(
+        &broker,
+        &["consume", "t", "--group", "live", "--print-offset"],
+    );
+    assert_eq!(live.line(), "0\t0");
+    let removed = json_of(&broker, &["group", "remove-members", "live", "--all"], 0);
+    assert_eq!(removed[0]["removed"], true);
+    assert_eq!(removed[0]["instance_id"], Value::Null);
 }

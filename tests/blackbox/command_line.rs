@@ -122,6 +122,15 @@ fn owners_and_lists_of_settings_by_command_line() {
     );
     let told = against(&broker, &group, 0);
     assert!(told.contains("consumer.session.timeout.ms"), "{told}");
+    // Without a name, all groups that have settings.
+    let all = ["config", "describe", "group"];
+    let told = against(&broker, &all, 0);
+    assert!(told.starts_with("Group g\n"), "{told}");
+    assert!(told.contains("consumer.session.timeout.ms"), "{told}");
+    let told = against(&broker, &[&all[..], &["--json"]].concat(), 0);
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told[0]["name"], "g");
+    assert_eq!(told[0]["settings"][0]["value"], "50000");
     let setting = "consumer.session.timeout.ms=1";
     let change = ["config", "alter", "group", "g", "--set", setting];
     let (_, said) = refused(&broker, &change, 1);

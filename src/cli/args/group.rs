@@ -30,6 +30,8 @@ pub enum GroupCommand {
     Delete(GroupDeleteArgs),
     /// Forget what a group has committed for some topics
     DeleteOffsets(GroupDeleteOffsetsArgs),
+    /// Remove members of a group, also static ones that are away
+    RemoveMembers(GroupRemoveMembersArgs),
 }
 
 /// Which groups.
@@ -247,6 +249,31 @@ pub struct GroupDeleteOffsetsArgs {
     #[arg(long = "topic", value_name = "TOPIC[:N,N...]", value_parser = parse_topic_choice,
           required = true)]
     pub topics: Vec<TopicChoice>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Where the broker is.
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+}
+
+/// Flags of `thalweg group remove-members`.
+#[derive(Args, Debug, Clone)]
+pub struct GroupRemoveMembersArgs {
+    /// Name of the group
+    #[arg(value_name = "GROUP")]
+    pub group: String,
+    /// The static member with this group.instance.id; may be repeated
+    #[arg(
+        long = "instance-id",
+        value_name = "NAME",
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
+    pub instance_ids: Vec<String>,
+    /// All members that there are
+    #[arg(long)]
+    pub all: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -44,6 +44,8 @@ struct MemberLine {
     client_id: String,
     host: String,
     epoch: Option<i32>,
+    /// A static member that is not there; null in the classic protocol.
+    away: Option<bool>,
     topics: Vec<String>,
     topic_regex: Option<String>,
     assignment: Vec<ShareLine>,
@@ -252,6 +254,7 @@ fn description(group: DescribedGroup, offsets: Option<Vec<OffsetLine>>) -> Descr
 
 fn member_line(member: GroupMember) -> MemberLine {
     MemberLine {
+        away: member.is_away(),
         member_id: member.member_id,
         instance_id: member.instance_id,
         client_id: member.client_id,
@@ -320,7 +323,10 @@ fn print_members(members: &[MemberLine]) -> Result<(), Failure> {
             or_dash(m.instance_id.as_ref()),
             m.client_id.clone(),
             m.host.clone(),
-            or_dash(m.epoch),
+            match m.away {
+                Some(true) => "away".to_owned(),
+                Some(false) | None => or_dash(m.epoch),
+            },
             count.to_string(),
             or_dash(Some(shares.collect::<Vec<_>>().join(" ")).filter(|text| !text.is_empty())),
         ]
