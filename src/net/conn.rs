@@ -25,6 +25,7 @@ pub struct ConnState {
     opened: Instant,
     client: RefCell<Client>,
     requests: Cell<u64>,
+    received: Cell<Instant>,
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     pub(crate) queue: RefCell<ResponseQueue>,
@@ -65,6 +66,8 @@ struct Arrival {
 /// most one interval late.
 pub(crate) struct Life {
     pub(crate) reading: Cell<Reading>,
+    /// True while the reading half waits for the writing half to free room.
+    pub(crate) awaits_room: Cell<bool>,
     /// True while the read buffer has memory.
     pub(crate) holds_buffer: Cell<bool>,
     idle_since: Cell<Instant>,
@@ -73,6 +76,8 @@ pub(crate) struct Life {
     arrival: Cell<Option<Arrival>>,
     write_due: Cell<Option<Instant>>,
     flush_due: Cell<Option<(Instant, CloseReason)>>,
+    /// When the next answer wants to look at the time.
+    answer_due: Cell<Option<Instant>>,
     ended: Cell<Option<CloseReason>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -92,11 +97,13 @@ impl ConnState {
             opened: now,
             client: RefCell::default(),
             requests: Cell::new(0),
+            received: Cell::new(now),
             bytes_in: Cell::new(0),
             bytes_out: Cell::new(0),
             queue: RefCell::new(queue),
             life: Life {
                 reading: Cell::new(Reading::Idle),
+                awaits_room: Cell::new(false),
                 holds_buffer: Cell::new(false),
                 idle_since: Cell::new(now),
                 frame_due: Cell::new(now),
@@ -104,6 +111,7 @@ impl ConnState {
                 arrival: Cell::new(None),
                 write_due: Cell::new(None),
                 flush_due: Cell::new(None),
+                answer_due: Cell::new(None),
                 ended: Cell::new(None),
                 waker: RefCell::new(None),
             },
@@ -146,6 +154,13 @@ impl ConnState {
         self.life.end(reason);
     }
 
+    /// Has the connection's task, which polls its answers, run at `due` or a little later, once at least:
+    /// who still waits then asks again. Costs no timer, and is as exact as the sweeper.
+    pub fn wake_at(&self, due: Instant) {
+        let due = self.life.answer_due.get().map_or(due, |set| set.min(due));
+        self.life.answer_due.set(Some(due));
+    }
+
     /// Notes the `client_id` of a request header.
     pub fn set_client_id(&self, id: Option<&str>) {
         let mut client = self.client.borrow_mut();
@@ -185,8 +200,15 @@ impl ConnState {
         self.life.holds_buffer.get()
     }
 
-    pub(crate) fn count_request(&self) {
+    /// When the request that is being dispatched, or was dispatched last, had arrived whole.
+    #[must_use]
+    pub fn received(&self) -> Instant {
+        self.received.get()
+    }
+
+    pub(crate) fn count_request(&self, received: Instant) {
         self.requests.set(self.requests.get() + 1);
+        self.received.set(received);
     }
 
     pub(crate) fn count_in(&self, bytes: usize) {
@@ -308,6 +330,14 @@ impl Life {
             self.ended.set(Some(reason));
         }
         self.wake();
+    }
+
+    /// Wakes the task if an answer has asked for it by now.
+    pub(crate) fn wake_if_due(&self, now: Instant) {
+        if self.answer_due.get().is_some_and(|due| now >= due) {
+            self.answer_due.set(None);
+            self.wake();
+        }
     }
 
     pub(crate) fn wake(&self) {

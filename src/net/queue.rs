@@ -16,18 +16,13 @@ use crate::answers::AnswerMemory;
 use crate::{Answer, Closing, Reply, Response};
 
 enum Slot {
-    /// Not polled yet.
-    New(Pin<Box<Answer>>),
-    Waiting(Pin<Box<Answer>>),
+    /// An answer that is not there yet, and whether it was polled.
+    Coming {
+        answer: Pin<Box<Answer>>,
+        begun: bool,
+    },
     Ready(Response),
     Close(Closing),
-}
-
-/// Answers that may leave together.
-pub(crate) struct Batch {
-    pub(crate) responses: Vec<Response>,
-    /// Set when the connection ends after them.
-    pub(crate) then: Option<Closing>,
 }
 
 /// The slots of one connection.
@@ -74,74 +69,77 @@ impl ResponseQueue {
     }
 
     pub(crate) fn push(&mut self, answer: Pin<Box<Answer>>) {
-        self.slots.push_back(Slot::New(answer));
+        self.slots.push_back(Slot::Coming {
+            answer,
+            begun: false,
+        });
     }
 
     pub(crate) fn push_close(&mut self, closing: Closing) {
         self.slots.push_back(Slot::Close(closing));
     }
 
-    /// Polls all answers, then takes those that are ready from the front: at least one, further
-    /// ones while their bytes in memory stay below `bytes_max`.
-    pub(crate) fn poll_batch(&mut self, cx: &mut Context<'_>, bytes_max: usize) -> Poll<Batch> {
+    /// Polls all answers, then moves those that are ready from the front to `batch`, which is empty: at
+    /// least one, further ones while their bytes in memory stay below `bytes_max`. What it gives is set
+    /// when the connection ends after them.
+    pub(crate) fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes_max: usize,
+        batch: &mut Vec<Response>,
+    ) -> Poll<Option<Closing>> {
         self.poll_slots(cx);
-        let mut batch = Batch {
-            responses: Vec::new(),
-            then: None,
-        };
         let mut bytes = 0;
+        let mut then = None;
         while bytes < bytes_max {
+            match self.slots.front() {
+                Some(Slot::Ready(_) | Slot::Close(_)) => {}
+                Some(Slot::Coming { .. }) | None => break,
+            }
             match self.slots.pop_front() {
                 Some(Slot::Ready(response)) => {
                     bytes += response.memory_bytes();
-                    batch.responses.push(response);
+                    batch.push(response);
                 }
                 Some(Slot::Close(closing)) => {
-                    batch.then = Some(closing);
+                    then = Some(closing);
                     break;
                 }
-                Some(waiting @ (Slot::New(_) | Slot::Waiting(_))) => {
-                    self.slots.push_front(waiting);
-                    break;
-                }
-                None => break,
+                Some(Slot::Coming { .. }) | None => unreachable!("looked at above"),
             }
         }
-        if batch.responses.is_empty() && batch.then.is_none() {
+        if batch.is_empty() && then.is_none() {
             return Poll::Pending;
         }
-        self.taken += batch.responses.len();
-        Poll::Ready(batch)
+        self.taken += batch.len();
+        Poll::Ready(then)
     }
 
     fn poll_slots(&mut self, cx: &mut Context<'_>) {
         for at in 0..self.slots.len() {
             let may_begin = !self.is_full() && !self.memory.is_full();
             let slot = &mut self.slots[at];
-            let polled = match slot {
-                Slot::New(answer) if may_begin => answer.as_mut().poll(cx),
-                Slot::Waiting(answer) => answer.as_mut().poll(cx),
-                Slot::New(_) => {
-                    // Room of this connection's own is made by its writing half, which polls again.
-                    if self.memory.is_full() {
-                        self.memory.wait(cx.waker());
-                    }
-                    continue;
-                }
-                Slot::Ready(_) | Slot::Close(_) => continue,
+            let Slot::Coming { answer, begun } = slot else {
+                continue;
             };
-            *slot = match (
-                polled,
-                std::mem::replace(slot, Slot::Ready(Response::default())),
-            ) {
-                (Poll::Ready(Reply::Send(response)), _) => {
+            if !*begun && !may_begin {
+                // Room of this connection's own is made by its writing half, which polls again.
+                if self.memory.is_full() {
+                    self.memory.wait(cx.waker());
+                }
+                continue;
+            }
+            *begun = true;
+            let Poll::Ready(reply) = answer.as_mut().poll(cx) else {
+                continue;
+            };
+            *slot = match reply {
+                Reply::Send(response) => {
                     self.ready_bytes += response.memory_bytes();
                     self.memory.add(response.memory_bytes());
                     Slot::Ready(response)
                 }
-                (Poll::Ready(Reply::Close(closing)), _) => Slot::Close(closing),
-                (Poll::Pending, Slot::New(begun)) => Slot::Waiting(begun),
-                (Poll::Pending, same) => same,
+                Reply::Close(closing) => Slot::Close(closing),
             };
         }
     }
@@ -164,13 +162,20 @@ mod tests {
     use bytes::Bytes;
     use thalweg_metrics::CloseReason;
 
-    use super::{Batch, ResponseQueue};
+    use super::ResponseQueue;
     use crate::answers::AnswerMemory;
-    use crate::{Reply, Response};
+    use crate::{Closing, Reply, Response};
+
+    struct Batch {
+        responses: Vec<Response>,
+        then: Option<Closing>,
+    }
 
     fn poll(queue: &mut ResponseQueue, bytes_max: usize) -> Option<Batch> {
-        match queue.poll_batch(&mut Context::from_waker(Waker::noop()), bytes_max) {
-            Poll::Ready(batch) => Some(batch),
+        let mut responses = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        match queue.poll_batch(&mut cx, bytes_max, &mut responses) {
+            Poll::Ready(then) => Some(Batch { responses, then }),
             Poll::Pending => None,
         }
     }

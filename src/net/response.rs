@@ -115,6 +115,11 @@ impl Response {
         response
     }
 
+    /// All of it, when it is nothing but bytes in memory.
+    pub(crate) fn only_bytes(&self) -> Option<&Bytes> {
+        self.rest.is_empty().then_some(&self.head)
+    }
+
     /// Number of pieces.
     pub(crate) fn len(&self) -> usize {
         usize::from(!self.head.is_empty()) + self.rest.len()

@@ -1,8 +1,8 @@
 //! Serving one connection: a reading half and a writing half, polled by one task.
 //!
-//! The task polls the reading half, then the writing half, and again while the writing half frees
-//! room that the reading half may wait for. So an answer that is ready leaves in the turn in which
-//! its request came in.
+//! The task polls the reading half, then the writing half, and again only when the writing half has freed
+//! room that the reading half waits for. So an answer that is ready leaves in the turn in which its
+//! request came in, and a wake for an answer polls each half once.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -100,7 +100,8 @@ where
             if let Some(closing) = self.gone.take() {
                 return Poll::Ready(closing);
             }
-            if conn.queue.borrow().in_flight() >= in_flight {
+            let freed = conn.queue.borrow().in_flight() < in_flight;
+            if !(freed && conn.life.awaits_room.get()) {
                 return Poll::Pending;
             }
         }
@@ -160,7 +161,7 @@ async fn read_request<S: Service>(
     wait_for_room(link).await;
     let (frame, permit) = read_frame(link, frames).await?;
     let received = time::now();
-    link.conn.count_request();
+    link.conn.count_request(received);
     let verdict = service.dispatch(&link.conn, frame, permit).await;
     let took = time::now().saturating_duration_since(received);
     link.net
@@ -177,9 +178,13 @@ async fn read_request<S: Service>(
 
 /// Nobody wakes this: whoever makes room is the writing half, after which the task polls again.
 async fn wait_for_room(link: &Link) {
-    poll_fn(|_| match link.conn.has_room(link.net.limits()) {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
+    poll_fn(|_| {
+        let has_room = link.conn.has_room(link.net.limits());
+        link.conn.life.awaits_room.set(!has_room);
+        match has_room {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
     })
     .await;
 }

@@ -23,6 +23,8 @@ use crate::{Closing, Limits, MemoryBudget};
 /// The connections of one shard.
 pub struct ShardNet {
     limits: Limits,
+    /// [`Limits::sweep_interval`], which every request needs.
+    sweep_interval: Duration,
     budget: MemoryBudget,
     answers: Rc<AnswerMemory>,
     read_buffers: ReadBuffers,
@@ -45,6 +47,7 @@ impl ShardNet {
         metrics.borrow_mut().counters.memory_budget_limit = budget.limit();
         let answers = Rc::new(AnswerMemory::new(limits.answer_memory_bytes));
         Rc::new(ShardNet {
+            sweep_interval: limits.sweep_interval(),
             limits,
             budget,
             answers,
@@ -141,7 +144,7 @@ impl ShardNet {
 
     /// A point in time `window` from now by the sweeper's clock; never too early.
     pub(crate) fn due_in(&self, window: Duration) -> Instant {
-        self.coarse_now.get() + self.limits.sweep_interval() + window
+        self.coarse_now.get() + self.sweep_interval + window
     }
 
     /// The sweeper's clock.
@@ -196,6 +199,7 @@ impl ShardNet {
     fn sweep_once(&self, now: Instant) {
         self.coarse_now.set(now);
         for conn in self.open.borrow().values() {
+            conn.life.wake_if_due(now);
             if let Some(reason) = conn.overdue(now, &self.limits) {
                 conn.life.end(reason);
             }
@@ -252,7 +256,7 @@ impl ShardNet {
 
 /// Runs while connections are open; an idle broker wakes for nothing.
 async fn sweep(net: Rc<ShardNet>) {
-    let interval = net.limits.sweep_interval();
+    let interval = net.sweep_interval;
     while net.open_connections() > 0 {
         time::sleep(interval).await;
         net.sweep_once(time::now());

@@ -12,54 +12,49 @@ use thalweg_types::limits::{RESPONSE_WRITE_BYTES_MAX, SENDFILE_QUANTUM_BYTES};
 use crate::serve::Link;
 use crate::{Closing, Part, Response};
 
+/// Answers whose list a connection keeps for the next; a longer one is freed when it is sent.
+const LIST_KEPT_MAX: usize = 4;
+
 /// Sends answers in order until the connection ends.
 pub(crate) async fn write_answers(link: &Link) -> Closing {
+    let mut responses = Vec::new();
     loop {
-        let batch = poll_fn(|cx| {
-            link.conn
-                .queue
-                .borrow_mut()
-                .poll_batch(cx, RESPONSE_WRITE_BYTES_MAX)
+        let then = poll_fn(|cx| {
+            let mut queue = link.conn.queue.borrow_mut();
+            queue.poll_batch(cx, RESPONSE_WRITE_BYTES_MAX, &mut responses)
         })
         .await;
-        if !batch.responses.is_empty()
-            && let Err(closing) = send(link, batch.responses).await
+        if !responses.is_empty()
+            && let Err(closing) = send(link, &mut responses).await
         {
             return closing;
         }
-        if let Some(closing) = batch.then {
+        if let Some(closing) = then {
             return closing;
+        }
+        if responses.capacity() > LIST_KEPT_MAX {
+            responses = Vec::new();
         }
     }
 }
 
-async fn send(link: &Link, responses: Vec<Response>) -> Result<(), Closing> {
+/// Sends what `responses` holds and leaves it empty.
+async fn send(link: &Link, responses: &mut Vec<Response>) -> Result<(), Closing> {
     let started = time::now();
     let count = responses.len();
     let memory: usize = responses.iter().map(Response::memory_bytes).sum();
     let copied: usize = responses.iter().map(Response::records_copied).sum();
     let mut outgoing = Outgoing {
         link,
-        pending: Vec::with_capacity(count),
+        pending: Vec::new(),
         pending_bytes: 0,
     };
-    let mut left: usize = responses.iter().map(Response::len).sum();
-    for part in responses.into_iter().flat_map(Response::into_parts) {
-        left -= 1;
-        match part {
-            Part::Bytes(bytes) => outgoing.add(bytes).await?,
-            Part::File {
-                file,
-                position,
-                len,
-            } => {
-                outgoing.flush(More::Yes).await?;
-                let more = if left == 0 { More::No } else { More::Yes };
-                outgoing.send_file(&file, position, len, more).await?;
-            }
-        }
+    match &responses[..] {
+        // The common one, a single answer without records, needs no list of pieces.
+        [one] if let Some(bytes) = one.only_bytes() => outgoing.write(bytes, More::No).await?,
+        _ => outgoing.send_all(responses).await?,
     }
-    outgoing.flush(More::No).await?;
+    responses.clear();
     link.conn.life.await_taken(None);
     link.conn.queue.borrow_mut().sent(count, memory);
     let mut metrics = link.net.metrics().borrow_mut();
@@ -80,6 +75,26 @@ struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
+    async fn send_all(&mut self, responses: &mut Vec<Response>) -> Result<(), Closing> {
+        let mut left: usize = responses.iter().map(Response::len).sum();
+        for part in responses.drain(..).flat_map(Response::into_parts) {
+            left -= 1;
+            match part {
+                Part::Bytes(bytes) => self.add(bytes).await?,
+                Part::File {
+                    file,
+                    position,
+                    len,
+                } => {
+                    self.flush(More::Yes).await?;
+                    let more = if left == 0 { More::No } else { More::Yes };
+                    self.send_file(&file, position, len, more).await?;
+                }
+            }
+        }
+        self.flush(More::No).await
+    }
+
     async fn add(&mut self, bytes: Bytes) -> Result<(), Closing> {
         if self.pending_bytes + bytes.len() > RESPONSE_WRITE_BYTES_MAX {
             self.flush(More::Yes).await?;

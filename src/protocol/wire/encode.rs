@@ -189,6 +189,11 @@ impl Encoder {
     /// Unsigned varint.
     #[inline(never)]
     pub fn uvarint(&mut self, value: u32) {
+        if value < 0x80 {
+            // Nearly all lengths and tag counts.
+            self.buf.push(value as u8);
+            return;
+        }
         let (bytes, len) = uvarint_bytes(value);
         self.buf.extend_from_slice(&bytes[..len]);
     }

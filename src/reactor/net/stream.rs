@@ -1,5 +1,6 @@
 //! A connection.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -105,12 +106,14 @@ impl Stream {
         }
     }
 
-    /// Waits until there may be bytes to read, or the end of the stream. Cancel-safe.
+    /// Waits until there may be bytes to read, or the end of the stream. Cancel-safe. Only the task that
+    /// waited last is woken.
     ///
     /// # Errors
     /// The kernel's.
     pub async fn readable(&self) -> io::Result<()> {
-        self.tcp.readable().await
+        // By the one place for a reader: `TcpStream::readable` enters a list of waiters at each wait.
+        poll_fn(|cx| self.tcp.poll_read_ready(cx)).await
     }
 
     /// As [`Stream::read_into`], once, without waiting; `None` when there is nothing yet.
@@ -209,7 +212,7 @@ impl Stream {
             match self.tcp.try_io(Interest::WRITABLE, &mut call) {
                 Ok(sent) => return Ok(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.tcp.writable().await?;
+                    poll_fn(|cx| self.tcp.poll_write_ready(cx)).await?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
