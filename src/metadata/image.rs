@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use thalweg_config::TopicConfig;
 use thalweg_protocol::ErrorCode;
-use thalweg_types::{BrokerId, LeaderEpoch, PartitionIndex, TopicId, TopicPartition, Uuid};
+use thalweg_types::{BrokerId, IdMap, LeaderEpoch, PartitionIndex, TopicId, TopicPartition, Uuid};
 
 use crate::names;
 use crate::record::Record;
@@ -145,7 +145,7 @@ pub struct Broker {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Image {
     pub(crate) by_name: Arc<BTreeMap<Arc<str>, Arc<Topic>>>,
-    pub(crate) by_id: Arc<HashMap<TopicId, Arc<Topic>>>,
+    pub(crate) by_id: Arc<IdMap<TopicId, Arc<Topic>>>,
     /// Names that hold `.` or `_`, by their [`names::collision_form`].
     pub(crate) by_form: Arc<HashMap<String, BTreeSet<Arc<str>>>>,
     pub(crate) configs: Arc<BTreeMap<Resource, BTreeMap<String, String>>>,

@@ -1,8 +1,8 @@
 //! Which shard serves which partition.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use thalweg_types::{BrokerId, ShardId, TopicPartition};
+use thalweg_types::{BrokerId, IdMap, ShardId, TopicPartition};
 
 use crate::delta::Delta;
 use crate::image::Image;
@@ -17,7 +17,7 @@ pub struct Placement {
     local: BrokerId,
     /// Partitions per shard.
     loads: Vec<usize>,
-    shards: HashMap<TopicPartition, ShardId>,
+    shards: IdMap<TopicPartition, ShardId>,
 }
 
 impl Placement {
@@ -28,7 +28,7 @@ impl Placement {
         let mut placement = Placement {
             local,
             loads,
-            shards: HashMap::new(),
+            shards: IdMap::default(),
         };
         for topic in image.topics() {
             let all = topic.partitions.keys().map(|index| TopicPartition {

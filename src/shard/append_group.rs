@@ -1,7 +1,10 @@
 //! One produce request's appends at one owner, answered together.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::oneshot;
@@ -36,63 +39,224 @@ pub(crate) struct Placed {
     pub log_start: Offset,
 }
 
+/// What became of the batches of one request at one owner, in the order it became known. The first needs
+/// no list: most requests have one.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes {
+    first: Option<Appended>,
+    others: Vec<Appended>,
+}
+
+impl Outcomes {
+    fn push(&mut self, outcome: Appended) {
+        match self.first {
+            None => self.first = Some(outcome),
+            Some(_) => self.others.push(outcome),
+        }
+    }
+}
+
+impl IntoIterator for Outcomes {
+    type Item = Appended;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<Appended>, std::vec::IntoIter<Appended>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.others)
+    }
+}
+
 /// Counts the outstanding appends of one request at one owner and answers when none is left.
 pub(crate) struct AppendGroup {
     outstanding: Cell<usize>,
-    done: RefCell<Vec<Appended>>,
-    reply: RefCell<Option<oneshot::Sender<Vec<Appended>>>>,
+    done: RefCell<Outcomes>,
+    reply: RefCell<Reply>,
+}
+
+/// Who is told.
+enum Reply {
+    /// A task of this core that has not asked yet, or nobody any more.
+    Nobody,
+    /// A task of this core.
+    Task(Waker),
+    /// Another core, or who waits as if it were on one.
+    Channel(oneshot::Sender<Outcomes>),
 }
 
 impl AppendGroup {
-    /// A group of `count` appends; `reply` gets all outcomes, in the order they became known.
-    pub(crate) fn new(count: usize, reply: oneshot::Sender<Vec<Appended>>) -> Rc<AppendGroup> {
+    /// A group of `count` appends, for a task of this core.
+    pub(crate) fn new(count: usize) -> Rc<AppendGroup> {
+        AppendGroup::replying(count, Reply::Nobody)
+    }
+
+    /// A group of `count` appends; `reply` gets all outcomes.
+    pub(crate) fn answering(count: usize, reply: oneshot::Sender<Outcomes>) -> Rc<AppendGroup> {
+        AppendGroup::replying(count, Reply::Channel(reply))
+    }
+
+    fn replying(count: usize, reply: Reply) -> Rc<AppendGroup> {
         Rc::new(AppendGroup {
             outstanding: Cell::new(count),
-            done: RefCell::new(Vec::with_capacity(count)),
-            reply: RefCell::new(Some(reply)),
+            done: RefCell::default(),
+            reply: RefCell::new(reply),
         })
     }
 
     /// One append is decided.
     pub(crate) fn settle(&self, row: Row, result: Result<Placed, ErrorCode>) {
         self.done.borrow_mut().push(Appended { row, result });
+        self.one_less();
+    }
+
+    fn one_less(&self) {
         let left = self.outstanding.get() - 1;
         self.outstanding.set(left);
-        if left == 0
-            && let Some(reply) = self.reply.borrow_mut().take()
-        {
-            // The connection may be gone; the records are in the log all the same.
-            let _ = reply.send(self.done.take());
+        if left > 0 {
+            return;
+        }
+        match self.reply.replace(Reply::Nobody) {
+            Reply::Nobody => {}
+            Reply::Task(waker) => waker.wake(),
+            Reply::Channel(reply) => {
+                // The connection may be gone; the records are in the log all the same.
+                let _ = reply.send(self.done.take());
+            }
+        }
+    }
+
+    /// All outcomes, once none is outstanding. Of a group that has no channel.
+    fn poll(&self, cx: &Context<'_>) -> Poll<Outcomes> {
+        if self.outstanding.get() == 0 {
+            return Poll::Ready(self.done.take());
+        }
+        *self.reply.borrow_mut() = Reply::Task(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// An append whose outcome is owed to a group. Dropped without one, it counts as decided, and its row
+/// stays as it was.
+pub(crate) struct Owed {
+    group: Option<Rc<AppendGroup>>,
+    row: Row,
+}
+
+impl Owed {
+    pub(crate) fn new(group: &Rc<AppendGroup>, row: Row) -> Owed {
+        Owed {
+            group: Some(Rc::clone(group)),
+            row,
+        }
+    }
+
+    /// The append is decided.
+    pub(crate) fn settle(mut self, result: Result<Placed, ErrorCode>) {
+        if let Some(group) = self.group.take() {
+            group.settle(self.row, result);
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(group) = self.group.take() {
+            group.one_less();
+        }
+    }
+}
+
+/// The outcomes of an owner: counted on this core, or on their way from another.
+pub(crate) enum AppendAnswer {
+    /// This core owns the partitions.
+    Here(Rc<AppendGroup>),
+    /// Another core does. Without an answer it is stopping: the outcome is not known.
+    Coming(oneshot::Receiver<Outcomes>),
+}
+
+impl AppendAnswer {
+    /// All outcomes of this owner, or as many as there will be. Not to be asked again after that.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcomes> {
+        match self {
+            AppendAnswer::Here(group) => group.poll(cx),
+            AppendAnswer::Coming(answer) => {
+                let answer = Pin::new(answer);
+                answer.poll(cx).map(Option::unwrap_or_default)
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AppendGroup, Placed, Row};
+    use std::rc::Rc;
+    use std::task::{Context, Poll, Waker};
+
+    use super::{AppendAnswer, AppendGroup, Appended, Owed, Placed, Row};
     use thalweg_protocol::ErrorCode;
     use thalweg_reactor::oneshot;
     use thalweg_types::{Offset, TimestampMs};
 
-    #[test]
-    fn answers_once_when_the_last_append_is_settled() {
-        let (reply, mut answer) = oneshot::channel();
-        let group = AppendGroup::new(2, reply);
-        let row = |partition| Row {
+    const PLACED: Placed = Placed {
+        base_offset: Offset(7),
+        log_append_time: TimestampMs::NONE,
+        log_start: Offset(0),
+    };
+
+    fn row(partition: usize) -> Row {
+        Row {
             topic: 0,
             partition,
-        };
-        group.settle(row(1), Err(ErrorCode::KafkaStorageError));
-        assert!(answer.try_take().is_none());
-        let placed = Placed {
-            base_offset: Offset(7),
-            log_append_time: TimestampMs::NONE,
-            log_start: Offset(0),
-        };
-        group.settle(row(0), Ok(placed));
-        let outcomes = answer.try_take().expect("both are settled");
+        }
+    }
+
+    fn outcomes(answer: &mut AppendAnswer) -> Option<Vec<Appended>> {
+        match answer.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcomes) => Some(outcomes.into_iter().collect()),
+            Poll::Pending => None,
+        }
+    }
+
+    fn assert_both(outcomes: &[Appended]) {
         assert_eq!(outcomes.len(), 2);
         assert_eq!(outcomes[0].row, row(1));
+        assert_eq!(
+            outcomes[0].result.map(|p| p.base_offset),
+            Err(ErrorCode::KafkaStorageError)
+        );
         assert_eq!(outcomes[1].result.map(|p| p.base_offset), Ok(Offset(7)));
+    }
+
+    #[test]
+    fn answers_once_when_the_last_append_is_settled() {
+        let (reply, answer) = oneshot::channel();
+        let group = AppendGroup::answering(2, reply);
+        let mut answer = AppendAnswer::Coming(answer);
+        group.settle(row(1), Err(ErrorCode::KafkaStorageError));
+        assert!(outcomes(&mut answer).is_none());
+        group.settle(row(0), Ok(PLACED));
+        assert_both(&outcomes(&mut answer).expect("both are settled"));
+    }
+
+    #[test]
+    fn a_task_of_the_same_core_gets_the_same_answer() {
+        let group = AppendGroup::new(2);
+        let mut answer = AppendAnswer::Here(Rc::clone(&group));
+        group.settle(row(1), Err(ErrorCode::KafkaStorageError));
+        assert!(outcomes(&mut answer).is_none());
+        group.settle(row(0), Ok(PLACED));
+        assert_both(&outcomes(&mut answer).expect("both are settled"));
+    }
+
+    /// A partition that goes away with appends in flight must not keep their requests waiting.
+    #[test]
+    fn an_append_that_is_never_decided_is_left_out() {
+        let group = AppendGroup::new(2);
+        let mut answer = AppendAnswer::Here(Rc::clone(&group));
+        let (first, second) = (Owed::new(&group, row(0)), Owed::new(&group, row(1)));
+        second.settle(Ok(PLACED));
+        assert!(outcomes(&mut answer).is_none());
+        drop(first);
+        let outcomes = outcomes(&mut answer).expect("nothing is outstanding");
+        assert_eq!(outcomes.len(), 1);
+        assert_eq!(outcomes[0].row, row(1));
     }
 }

@@ -25,7 +25,7 @@ use thalweg_replica::Acks;
 use thalweg_types::limits::OFFSETS_ROOM_BYTES;
 use thalweg_types::{TimestampMs, TopicPartition};
 
-use crate::append_group::{AppendGroup, Appended, Row};
+use crate::append_group::{AppendGroup, Outcomes, Row};
 use crate::coordinator_catalog::Catalog;
 use crate::coordinator_load::{self, Logged};
 use crate::pace::LargeTurn;
@@ -181,7 +181,7 @@ pub(crate) struct Home {
     waiting: RefCell<HashMap<Token, (Waits, oneshot::Sender<Answer>)>>,
     next_token: Cell<u64>,
     /// Writes on their way, oldest first, which is the order in which they end.
-    writes: RefCell<VecDeque<(WriteId, oneshot::Receiver<Vec<Appended>>)>>,
+    writes: RefCell<VecDeque<(WriteId, oneshot::Receiver<Outcomes>)>>,
     /// A task waits for the first of them.
     is_draining: Cell<bool>,
     /// The timer that is set, and for when.
@@ -345,10 +345,11 @@ impl Home {
             id: self.partition.id(),
             batch,
             summary,
+            received: now.wall,
         };
         self.writes.borrow_mut().push_back((id, outcome));
         self.partition
-            .append(ask, Acks::All, &AppendGroup::new(1, reply));
+            .append(ask, Acks::All, &AppendGroup::answering(1, reply));
         if !self.is_draining.replace(true) {
             task::spawn(drain(Rc::clone(self)));
         }
@@ -414,7 +415,7 @@ async fn drain(home: Rc<Home>) {
         let Some((id, outcome)) = home.writes.borrow_mut().pop_front() else {
             break;
         };
-        let appended = outcome.await.and_then(|mut rows| rows.pop());
+        let appended = outcome.await.and_then(|rows| rows.into_iter().next());
         let result = appended.map_or(Err(ErrorCode::NotLeaderOrFollower), |row| row.result);
         home.event(|machine, now, out| match result {
             Ok(_) => machine.on_written(now, id, out),

@@ -27,6 +27,7 @@ use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
 
 use crate::admission::Admission;
+use crate::append_group::AppendGroup;
 use crate::compaction;
 use crate::flushing;
 use crate::partition::{OpenContext, Partition, PartitionError};
@@ -286,7 +287,10 @@ async fn rotate_metrics(metrics: Rc<RefCell<CoreMetrics>>) {
 /// mailbox; everything that may wait for the disk gets its own task.
 fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
     match request {
-        PeerRequest::Append { asks, acks, reply } => shard.append_here(asks, acks, reply),
+        PeerRequest::Append { asks, acks, reply } => {
+            let group = AppendGroup::answering(asks.len(), reply);
+            shard.append_here(asks, acks, &group);
+        }
         PeerRequest::Fetch { asks, park, reply } => {
             let shard = Rc::clone(shard);
             task::spawn(async move { shard.fetch_for_peer(asks, park, reply).await });

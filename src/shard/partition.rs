@@ -11,7 +11,6 @@ mod retention;
 mod scrub;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
@@ -32,9 +31,9 @@ use thalweg_storage::{
     AppendBatch, Beginning, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName,
     ReadError, RecoveryReport, missing_directory,
 };
-use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition};
+use thalweg_types::{BrokerId, IdMap, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
-use crate::append_group::{AppendGroup, Placed, Row};
+use crate::append_group::{AppendGroup, Owed, Placed, Row};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
 use crate::producers;
 
@@ -46,9 +45,9 @@ pub(crate) struct Partition {
     log: Log,
     replica: RefCell<Replica>,
     /// Appends whose answer the machine still owes.
-    produces: RefCell<HashMap<Token, WaitingProduce>>,
+    produces: RefCell<IdMap<Token, WaitingProduce>>,
     /// Fetches whose wake the machine still owes.
-    fetches: RefCell<HashMap<Token, Event>>,
+    fetches: RefCell<IdMap<Token, Event>>,
     next_token: Cell<u64>,
     /// Offset of the producer snapshot that the log was opened with; 0 without one.
     snapshot_loaded: Offset,
@@ -64,8 +63,7 @@ pub(crate) struct Partition {
 }
 
 struct WaitingProduce {
-    group: Rc<AppendGroup>,
-    row: Row,
+    owed: Owed,
     append_time: TimestampMs,
 }
 
@@ -257,7 +255,7 @@ impl Partition {
         let token = Token(self.next_token.get());
         let mut effects = Vec::new();
         let accepted = self.replica.borrow_mut().on_produce(
-            TimestampMs(time::unix_ms()),
+            ask.received,
             &ask.summary,
             acks,
             token,
@@ -293,8 +291,7 @@ impl Partition {
         self.produces.borrow_mut().insert(
             token,
             WaitingProduce {
-                group: Rc::clone(group),
-                row: ask.row,
+                owed: Owed::new(group, ask.row),
                 append_time,
             },
         );
@@ -413,7 +410,7 @@ impl Partition {
                         log_append_time: waiting.append_time,
                         log_start: appended.log_start,
                     });
-                    waiting.group.settle(waiting.row, result);
+                    waiting.owed.settle(result);
                 }
                 Effect::WakeFetch { token } => {
                     if let Some(wake) = self.fetches.borrow_mut().remove(&token) {

@@ -13,7 +13,7 @@ use thalweg_replica::{Acks, Isolation};
 use thalweg_storage::{AbortedTxn, ReadPlan};
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
-use crate::append_group::{Appended, Row};
+use crate::append_group::{Outcomes, Row};
 use crate::coordinator::GroupAsk;
 use crate::question::{PartitionAnswer, PartitionAsk};
 
@@ -27,6 +27,8 @@ pub(crate) struct AppendAsk {
     pub batch: BytesMut,
     /// What validation found.
     pub summary: BatchSummary,
+    /// When that was, by the broker's clock.
+    pub received: TimestampMs,
 }
 
 /// One partition of a fetch.
@@ -155,7 +157,7 @@ pub(crate) enum PeerRequest {
         /// When to answer.
         acks: Acks,
         /// Gets every outcome at once.
-        reply: oneshot::Sender<Vec<Appended>>,
+        reply: oneshot::Sender<Outcomes>,
     },
     /// Find what to send.
     Fetch {

@@ -313,13 +313,12 @@ impl Shard {
         request: ProduceRequest,
         permit: MemoryPermit,
     ) -> Verdict {
-        let began = time::now();
         let silent = request.acks == 0;
         let mut producing = api::produce::begin(self, request, &call, permit).await;
         if silent {
             let conn = Rc::clone(&call.conn);
             task::spawn(async move {
-                api::produce::finish(&mut producing).await;
+                api::produce::finish_apart(&mut producing).await;
                 if api::produce::any_refused(&producing.response) {
                     // RP-6: there is no answer to carry the error.
                     conn.abort(CloseReason::BadRequest);
@@ -328,11 +327,12 @@ impl Shard {
             return Verdict::Silent;
         }
         let shard = Rc::clone(self);
+        let began = call.conn.received();
         // One block whose state is what it captured: passing it on from future to future would
         // keep a copy in each.
         Verdict::Answer(Box::pin(async move {
-            api::produce::finish(&mut producing).await;
-            let took = time::now() - began;
+            api::produce::finish(&mut producing, &call.conn).await;
+            let took = time::now().saturating_duration_since(began);
             shard.metrics.borrow_mut().record(Stage::Produce, took);
             encode(&call, &producing.response)
         }))

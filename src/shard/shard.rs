@@ -4,7 +4,6 @@
 //! mailbox when it is another. Callers do not see the difference.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,9 +18,9 @@ use thalweg_types::limits::{
     PARKED_PARTITIONS_MAX, PRODUCERS_PER_PARTITION_MAX, PRODUCERS_PER_PARTITION_MIN,
     PRODUCERS_PER_SHARD_MAX,
 };
-use thalweg_types::{ShardId, TopicId, TopicPartition};
+use thalweg_types::{IdMap, ShardId, TopicId, TopicPartition};
 
-use crate::append_group::{AppendGroup, Appended};
+use crate::append_group::{AppendAnswer, AppendGroup};
 use crate::coordinator::Coordinators;
 use crate::pace::{LargeTurn, Pace};
 use crate::partition::Partition;
@@ -45,11 +44,11 @@ pub(crate) struct Shard {
     pub(crate) metrics: SharedMetrics,
     peers: Vec<mailbox::Sender<Mail>>,
     view: SharedView,
-    partitions: RefCell<HashMap<TopicPartition, Rc<Partition>>>,
-    topic_configs: RefCell<HashMap<TopicId, Arc<TopicConfig>>>,
+    partitions: RefCell<IdMap<TopicPartition, Rc<Partition>>>,
+    topic_configs: RefCell<IdMap<TopicId, Arc<TopicConfig>>>,
     /// Partitions of this shard whose log could not be opened, or whose directory failed; each with that,
     /// if it is here.
-    offline: RefCell<HashMap<TopicPartition, Option<DirIndex>>>,
+    offline: RefCell<IdMap<TopicPartition, Option<DirIndex>>>,
     stopping: Cell<bool>,
     parks: Cell<ParkId>,
     pub(crate) fetch_sessions: RefCell<FetchSessions>,
@@ -326,38 +325,32 @@ impl Shard {
         }
     }
 
-    /// Queues batches at their owner, in this order, and returns the channel that tells what became
-    /// of them. A closed channel means that the owner is stopping.
+    /// Queues batches at their owner, in this order, and returns what will tell what became of them.
     pub(crate) async fn append_at(
         &self,
         owner: usize,
         asks: Vec<AppendAsk>,
         acks: Acks,
-    ) -> oneshot::Receiver<Vec<Appended>> {
-        let (reply, answer) = oneshot::channel();
+    ) -> AppendAnswer {
         if owner == usize::from(self.id.0) {
-            self.append_here(asks, acks, reply);
-        } else {
-            self.ask_peer(owner, PeerRequest::Append { asks, acks, reply })
-                .await;
+            let group = AppendGroup::new(asks.len());
+            self.append_here(asks, acks, &group);
+            return AppendAnswer::Here(group);
         }
-        answer
+        let (reply, answer) = oneshot::channel();
+        self.ask_peer(owner, PeerRequest::Append { asks, acks, reply })
+            .await;
+        AppendAnswer::Coming(answer)
     }
 
     /// Appends to partitions of this shard.
-    pub(crate) fn append_here(
-        &self,
-        asks: Vec<AppendAsk>,
-        acks: Acks,
-        reply: oneshot::Sender<Vec<Appended>>,
-    ) {
-        let group = AppendGroup::new(asks.len(), reply);
+    pub(crate) fn append_here(&self, asks: Vec<AppendAsk>, acks: Acks, group: &Rc<AppendGroup>) {
         for ask in asks {
             match self.partition(ask.id) {
                 Some(partition) if !self.dir(partition.dir()).take_room(ask.batch.len()) => {
-                    partition.refuse_for_room(ask.row, &group);
+                    partition.refuse_for_room(ask.row, group);
                 }
-                Some(partition) => partition.append(ask, acks, &group),
+                Some(partition) => partition.append(ask, acks, group),
                 None => group.settle(ask.row, Err(self.absence(ask.id))),
             }
         }

@@ -1,7 +1,7 @@
 //! One shard with one partition on a real log, without sockets.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -122,11 +122,11 @@ impl Rig {
     }
 
     async fn append(&self) -> Appended {
-        let (reply, outcome) = oneshot::channel();
-        self.shard
-            .append_here(vec![one_record()], Acks::Leader, reply);
-        let mut rows = outcome.await.expect("an outcome");
-        rows.pop().expect("one row")
+        let owner = usize::from(self.shard.id.0);
+        let asks = vec![one_record()];
+        let mut answer = self.shard.append_at(owner, asks, Acks::Leader).await;
+        let rows = poll_fn(|cx| answer.poll(cx)).await;
+        rows.into_iter().next().expect("one row")
     }
 }
 
@@ -153,6 +153,7 @@ fn one_record() -> AppendAsk {
             is_control: false,
         },
         batch,
+        received: now,
     }
 }
 

@@ -6,10 +6,12 @@
 //!
 //! Start reading at [`ids`], then [`limits`].
 
+mod id_map;
 pub mod ids;
 pub mod limits;
 mod uuid;
 
+pub use id_map::{IdHasher, IdMap};
 pub use ids::{
     BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ProducerEpoch,
     ProducerId, ShardId, TimestampMs, TopicId, TopicPartition,

@@ -4,14 +4,16 @@
 //! batch: no copy of records, one CRC pass, one walk over uncompressed records; a batch for another
 //! core moves there by pointer.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use thalweg_config::{Compression, TimestampType, TopicConfig};
 use thalweg_control::ClusterView;
-use thalweg_net::MemoryPermit;
+use thalweg_net::{ConnState, MemoryPermit};
 use thalweg_protocol::messages::produce_request::TopicProduceData;
 use thalweg_protocol::messages::produce_response::{
     PartitionProduceResponse, TopicProduceResponse,
@@ -21,12 +23,12 @@ use thalweg_protocol::records::{
     self, BATCH_HEADER_BYTES, BatchSummary, Codec, Level, ProduceRules, TimestampRule,
 };
 use thalweg_protocol::{ErrorCode, Records};
-use thalweg_reactor::{oneshot, time};
+use thalweg_reactor::time;
 use thalweg_replica::{Acks, Refused};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 use thalweg_types::{PartitionIndex, TimestampMs, TopicPartition};
 
-use crate::append_group::{Appended, Row};
+use crate::append_group::{AppendAnswer, Appended, Outcomes, Row};
 use crate::pace::Pace;
 use crate::peer::AppendAsk;
 use crate::service::Call;
@@ -43,8 +45,11 @@ const INTERNAL_WRITER: &str = "__admin_client";
 pub(crate) struct Producing {
     /// The answer: every appended batch stands as timed out until its outcome is known.
     pub(crate) response: ProduceResponse,
-    waits: Vec<oneshot::Receiver<Vec<Appended>>>,
-    wait_max: Duration,
+    /// Owners that have not answered: this core first, which needs no list.
+    here: Option<AppendAnswer>,
+    elsewhere: Vec<AppendAnswer>,
+    /// Then the request is answered with what is known.
+    deadline: Instant,
     permit: Option<MemoryPermit>,
 }
 
@@ -60,9 +65,10 @@ pub(crate) async fn begin(
         view: shard.view(),
         call,
         acks: Acks::from_wire(request.acks).map_err(Refused::code),
-        batches: Vec::new(),
+        now: TimestampMs(time::unix_ms()),
+        here: Vec::new(),
+        elsewhere: Vec::new(),
     };
-    sorting.batches.resize_with(shard.shard_count(), Vec::new);
     let mut responses = Vec::with_capacity(request.topic_data.len());
     let mut pace = Pace::default();
     for (t, topic) in request.topic_data.into_iter().enumerate() {
@@ -71,10 +77,15 @@ pub(crate) async fn begin(
     }
     // With invalid acks no batch got this far.
     let acks = sorting.acks.unwrap_or(Acks::Leader);
-    let mut waits = Vec::new();
-    for (owner, asks) in sorting.batches.into_iter().enumerate() {
+    let mut here = None;
+    if !sorting.here.is_empty() {
+        let owner = usize::from(shard.id.0);
+        here = Some(shard.append_at(owner, sorting.here, acks).await);
+    }
+    let mut elsewhere = Vec::new();
+    for (owner, asks) in sorting.elsewhere.into_iter().enumerate() {
         if !asks.is_empty() {
-            waits.push(shard.append_at(owner, asks, acks).await);
+            elsewhere.push(shard.append_at(owner, asks, acks).await);
         }
     }
     Producing {
@@ -82,8 +93,9 @@ pub(crate) async fn begin(
             responses,
             ..Default::default()
         },
-        waits,
-        wait_max: wait_max(request.timeout_ms),
+        here,
+        elsewhere,
+        deadline: call.conn.received() + wait_max(request.timeout_ms),
         permit: Some(permit),
     }
 }
@@ -102,8 +114,11 @@ struct Sorting<'a> {
     view: Arc<ClusterView>,
     call: &'a Call,
     acks: Result<Acks, ErrorCode>,
-    /// By owner.
-    batches: Vec<Vec<AppendAsk>>,
+    now: TimestampMs,
+    /// For partitions of this core.
+    here: Vec<AppendAsk>,
+    /// For those of others, by owner; as long as the last of them asks for.
+    elsewhere: Vec<Vec<AppendAsk>>,
 }
 
 /// An error to report, with what a person should read beside it.
@@ -145,7 +160,7 @@ impl Sorting<'_> {
             match self.check(id, data.records, at) {
                 Ok((owner, ask)) => {
                     row.error_code = ErrorCode::RequestTimedOut.code();
-                    self.batches[owner].push(ask);
+                    self.asks_of(owner).push(ask);
                 }
                 Err((error, message)) => {
                     row.error_code = error.code();
@@ -159,6 +174,16 @@ impl Sorting<'_> {
             topic_id: topic.topic_id,
             partition_responses: rows,
         }
+    }
+
+    fn asks_of(&mut self, owner: usize) -> &mut Vec<AppendAsk> {
+        if owner == usize::from(self.shard.id.0) {
+            return &mut self.here;
+        }
+        if self.elsewhere.len() <= owner {
+            self.elsewhere.resize_with(owner + 1, Vec::new);
+        }
+        &mut self.elsewhere[owner]
     }
 
     fn check(
@@ -176,7 +201,7 @@ impl Sorting<'_> {
         let Some(Records::Held(mut batch)) = records else {
             return Err((ErrorCode::InvalidRecord, Some("no record batch".to_owned())));
         };
-        let rules = rules(&config, self.call.version);
+        let rules = rules(&config, self.call.version, self.now);
         match records::validate_produce(&batch, &rules) {
             Ok(mut summary) => {
                 summary.settle(&mut batch);
@@ -190,6 +215,7 @@ impl Sorting<'_> {
                         id,
                         batch,
                         summary,
+                        received: self.now,
                     },
                 ))
             }
@@ -199,8 +225,7 @@ impl Sorting<'_> {
 }
 
 /// A topic's properties as they bind a batch.
-fn rules(config: &TopicConfig, produce_version: i16) -> ProduceRules {
-    let now = TimestampMs(time::unix_ms());
+fn rules(config: &TopicConfig, produce_version: i16, now: TimestampMs) -> ProduceRules {
     let timestamps = match config.message_timestamp_type() {
         TimestampType::CreateTime => TimestampRule::CreateTime {
             now,
@@ -275,30 +300,70 @@ fn recompressed(
     Ok(BytesMut::from(stored))
 }
 
-/// Second phase: waits for the owners, at most as long as the client said.
-pub(crate) async fn finish(producing: &mut Producing) {
-    let deadline = time::now() + producing.wait_max;
-    for wait in &mut producing.waits {
-        let left = deadline.saturating_duration_since(time::now());
-        // A closed channel means that the owner is stopping: the outcome is not known.
-        let Ok(Some(outcomes)) = time::timeout(left, wait).await else {
-            continue;
-        };
-        for Appended { row, result } in outcomes {
-            let topic = &mut producing.response.responses[row.topic];
-            let row = &mut topic.partition_responses[row.partition];
-            match result {
-                Ok(placed) => {
-                    row.error_code = ErrorCode::None.code();
-                    row.base_offset = placed.base_offset.0;
-                    row.log_append_time_ms = placed.log_append_time.0;
-                    row.log_start_offset = placed.log_start.0;
-                }
-                Err(error) => row.error_code = error.code(),
+/// Second phase, for an answer of the connection that the request came by, whose task polls it: waits for
+/// the owners, at most as long as the client said. The time is kept by the sweeper of connections: a timer
+/// of its own per request would cost more than the wait.
+pub(crate) async fn finish(producing: &mut Producing, conn: &ConnState) {
+    let mut looked_before = false;
+    poll_fn(|cx| {
+        if producing.poll_outcomes(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if std::mem::replace(&mut looked_before, true) && time::now() >= producing.deadline {
+            return Poll::Ready(());
+        }
+        conn.wake_at(producing.deadline);
+        Poll::Pending
+    })
+    .await;
+    producing.permit = None;
+}
+
+/// As [`finish`], for a task that no connection polls.
+pub(crate) async fn finish_apart(producing: &mut Producing) {
+    let deadline = producing.deadline;
+    let outcomes = poll_fn(|cx| producing.poll_outcomes(cx));
+    // What is not known then stands as timed out.
+    let _ = time::timeout_at(deadline, outcomes).await;
+    producing.permit = None;
+}
+
+impl Producing {
+    /// Fills the rows of owners that have answered; ready when all have.
+    fn poll_outcomes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let response = &mut self.response;
+        let mut take = |answer: &mut AppendAnswer| match answer.poll(cx) {
+            Poll::Ready(outcomes) => {
+                fill(response, outcomes);
+                true
             }
+            Poll::Pending => false,
+        };
+        if self.here.as_mut().is_some_and(&mut take) {
+            self.here = None;
+        }
+        self.elsewhere.retain_mut(|answer| !take(answer));
+        match self.here.is_none() && self.elsewhere.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     }
-    producing.permit = None;
+}
+
+fn fill(response: &mut ProduceResponse, outcomes: Outcomes) {
+    for Appended { row, result } in outcomes {
+        let topic = &mut response.responses[row.topic];
+        let row = &mut topic.partition_responses[row.partition];
+        match result {
+            Ok(placed) => {
+                row.error_code = ErrorCode::None.code();
+                row.base_offset = placed.base_offset.0;
+                row.log_append_time_ms = placed.log_append_time.0;
+                row.log_start_offset = placed.log_start.0;
+            }
+            Err(error) => row.error_code = error.code(),
+        }
+    }
 }
 
 /// True when any batch was refused: with acks=0 the only way to say so is to close the connection.
