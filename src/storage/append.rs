@@ -1,10 +1,10 @@
 //! Appending: what is queued while a write is in flight goes out together in the next, and a small
 //! batch waits for those that the next look at the sockets brings.
 //!
-//! Each log has at most one writer task, started by the first append that finds none and ended when
-//! nothing is queued. It does one thing at a time (write, roll, cut back), so a roll never meets a
-//! write in flight. Cost of a burst of appends that fit one write: one task, one vectored write, no
-//! copy of record bytes.
+//! Each log has at most one writer task, one of [`crate::Writers`], called by the first append that finds
+//! none and free again when nothing is queued. It does one thing at a time (write, roll, cut back), so a
+//! roll never meets a write in flight. Cost of a burst of appends that fit one write: one vectored write,
+//! two lists, no copy of record bytes.
 
 use std::io;
 use std::path::Path;
@@ -62,8 +62,9 @@ impl Log {
         state.pending.push_back(batch);
         if !state.writing {
             state.writing = true;
+            let writers = state.options.writers.clone();
             drop(state);
-            task::spawn(drive(Rc::clone(&self.inner)));
+            writers.start(Rc::clone(&self.inner));
         }
     }
 
@@ -78,7 +79,7 @@ impl Log {
             state.roll_wanted = true;
             if !state.writing {
                 state.writing = true;
-                task::spawn(drive(Rc::clone(&self.inner)));
+                state.options.writers.start(Rc::clone(&self.inner));
             }
         }
         let idle = &self.inner.idle;
@@ -114,7 +115,8 @@ struct WriteJob {
     batches: Vec<(BatchMark, Offset)>,
 }
 
-async fn drive(inner: Rc<Inner>) {
+/// Does what there is to do for a log until there is nothing more.
+pub(crate) async fn drive(inner: Rc<Inner>) {
     loop {
         if is_worth_gathering(&inner.state.borrow()) {
             // Requests that the next look at the sockets brings go into the same write.
@@ -198,9 +200,9 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
         segment,
         file: warm.file,
         position,
-        bytes: vec![],
+        bytes: Vec::with_capacity(state.pending.len().min(APPEND_IOVECS_MAX)),
         total: 0,
-        batches: vec![],
+        batches: Vec::with_capacity(state.pending.len().min(APPEND_IOVECS_MAX)),
     };
     while let Some(batch) = state.pending.front() {
         let bytes = batch.bytes.len() as u64;

@@ -23,7 +23,7 @@
 //! # Cost
 //! | call | system calls | allocations | copies |
 //! |---|---|---|---|
-//! | [`Log::append`], burst that fits a write | 1 vectored write | one task, two vectors | none of record bytes |
+//! | [`Log::append`], burst that fits a write | 1 vectored write | two lists, and a task where none is free | none of record bytes |
 //! | [`Log::try_read_plan`] | none | none | none |
 //! | [`Log::read_plan`], further back | 2 to 4 small `preadv2` from the page cache | one 4 KiB chunk per end | headers only |
 //!
@@ -76,6 +76,7 @@ mod timestamp;
 mod turn;
 mod txn_index;
 mod unread;
+mod writers;
 mod written;
 
 #[cfg(test)]
@@ -109,3 +110,4 @@ pub use scrub::{Scrubbed, Scrubber};
 pub use timestamp::TimestampHit;
 pub use txn_index::AbortedTxn;
 pub use unread::Unread;
+pub use writers::Writers;

@@ -13,6 +13,7 @@ use crate::health::DirHealth;
 use crate::name::PartitionName;
 use crate::queued::QueuedBytes;
 use crate::scrub::Scrubber;
+use crate::writers::Writers;
 
 /// The properties that a log obeys. The defaults are Kafka's.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct LogOptions {
     pub cache: SegmentCache,
     /// What is appended and not yet written; the logs of one shard share it.
     pub queued: Rc<QueuedBytes>,
+    /// The tasks that write; the logs of one shard share them.
+    pub writers: Writers,
     /// Checks segments apart from the log's thread; without one that is done on it.
     pub scrubber: Option<Scrubber>,
     /// Whether the log directory works; the logs in it share it.
@@ -65,6 +68,7 @@ impl Default for LogOptions {
             flush_ms: u64::MAX,
             cache: SegmentCache::new(),
             queued: Rc::default(),
+            writers: Writers::default(),
             scrubber: None,
             health: Arc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),

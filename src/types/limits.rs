@@ -17,6 +17,10 @@ pub const READ_CHUNK_BYTES: usize = 64 * 1024;
 /// were read into.
 pub const READ_CHUNKS_MAX: usize = 64;
 
+/// Bytes of the buffers that large requests were read into and that one shard keeps to fill again. Requests
+/// beyond get memory of their own.
+pub const LARGE_BUFFERS_KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// Room for a read where frames are small, so that one read brings several.
 pub const SMALL_FRAMES_READ_BYTES_MAX: usize = 16 * 1024;
 
@@ -55,6 +59,9 @@ pub const APPEND_WRITE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of a batch from which on its write does not wait for others of the same turn: it is large
 /// enough to be worth a write of its own.
 pub const APPEND_GATHER_BYTES_MAX: usize = 32 * 1024;
+
+/// Tasks of one shard that have no log to write for and stay for the next one that has something.
+pub const IDLE_WRITERS_MAX: usize = 64;
 
 /// Bytes appended to the logs of one shard and not yet written. The memory of a request counts as free
 /// once it is answered, which a timeout or a client that went away does long before a stalled disk
