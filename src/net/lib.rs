@@ -20,8 +20,10 @@
 //!
 //! # Cost per request
 //! One `recv` and one write call, fewer when requests or answers come together; no copy of a frame,
-//! which keeps the memory it was read into (small ones share chunks: `read_buffers`); one boxed
-//! future; record bytes of fetch answers are not touched (`sendfile`) unless the log still holds them in memory.
+//! which keeps the memory it was read into (small ones share chunks, large ones buffers that are filled
+//! again: `read_buffers`); one boxed future, no list for a single answer, no timer; one poll of each half
+//! per wake; record bytes of fetch answers are not touched (`sendfile`) unless the log still holds them in
+//! memory. Measured in `bench/results/hot-path.md`.
 //!
 //! Start reading at [`serve`](serve()), then [`Service`].
 

@@ -204,6 +204,7 @@ impl ShardNet {
                 conn.life.end(reason);
             }
         }
+        self.read_buffers.free_unused();
         if self.answers.is_full() {
             self.relieve(now);
         }
@@ -261,6 +262,8 @@ async fn sweep(net: Rc<ShardNet>) {
         time::sleep(interval).await;
         net.sweep_once(time::now());
     }
+    net.read_buffers.free_unused();
+    net.read_buffers.free_unused();
     net.sweeping.set(false);
 }
 
