@@ -1,6 +1,6 @@
 //! The checkpoint files in the root of one log directory, as this process will leave them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_storage::{
     Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets, RecoveryPoints,
@@ -8,7 +8,7 @@ use thalweg_storage::{
 use thalweg_types::{Offset, TopicPartition};
 
 use crate::metadata_log::MetadataLog;
-use crate::requests::{LogProgress, StoppedPartition};
+use crate::requests::{LogProgress, NotOpen, StoppedPartition};
 
 /// Broker epoch in the clean marker while no quorum gives one (ST-7).
 const BROKER_EPOCH_NONE: i64 = -1;
@@ -26,6 +26,7 @@ pub struct Checkpoints {
     high_watermarks: PartitionOffsets,
     cleaned_to: PartitionOffsets,
     found_damaged: PartitionOffsets,
+    damaged_after_kill: PartitionOffsets,
     /// Of this life.
     marks: PartitionOffsets,
     /// The files still have entries of partitions that are gone.
@@ -43,6 +44,7 @@ impl Checkpoints {
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
             cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
             found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
+            damaged_after_kill: dir.loaded(Checkpoint::DamagedAfterKill).clone(),
             marks: PartitionOffsets::new(),
             is_behind: false,
             dir,
@@ -120,53 +122,55 @@ impl Checkpoints {
         if self.marks.len() < before {
             self.dir.write_marks(&self.marks).await?;
         }
-        let before = self.found_damaged.len();
-        self.found_damaged.retain(|name, _| keep(name));
-        match self.found_damaged.len() < before {
-            true => self.write_damaged().await,
-            false => Ok(()),
+        for (damaged, checkpoint) in [
+            (&mut self.found_damaged, Checkpoint::FoundDamaged),
+            (&mut self.damaged_after_kill, Checkpoint::DamagedAfterKill),
+        ] {
+            let before = damaged.len();
+            damaged.retain(|name, _| keep(name));
+            if damaged.len() < before {
+                write_damaged(&self.dir, checkpoint, damaged).await?;
+            }
         }
+        Ok(())
     }
 
-    /// Makes durable which partitions are damaged although a clean stop had left them whole, so that
-    /// the next start does not take what is left of them for the end that a crash tore. To be called
-    /// when all are opened and before any is written to.
+    /// Makes durable which partitions are damaged although a clean stop or a kill had left them whole, so
+    /// that the next start does not take what is left of them for the end that a crash tore; and says, not durably,
+    /// which are open ([`LogDir::record_whole`]). To be called when all are opened and before any is
+    /// written to.
     ///
     /// # Errors
     /// See [`LogError`].
-    pub async fn record_damaged(
+    pub async fn record_opened(
         &mut self,
-        damaged: &BTreeSet<PartitionName>,
+        not_open: &BTreeMap<PartitionName, NotOpen>,
     ) -> Result<(), LogError> {
-        let known = |name: &PartitionName| {
-            let end = self.found_damaged.get(name);
-            let end = end.or(self.recovery_points.get(name)).copied();
-            (name.clone(), end.unwrap_or_default())
-        };
-        let damaged: PartitionOffsets = damaged.iter().map(known).collect();
-        if damaged == self.found_damaged {
-            return Ok(());
-        }
-        self.found_damaged = damaged;
-        self.write_damaged().await
-    }
-
-    async fn write_damaged(&self) -> Result<(), LogError> {
-        let checkpoint = Checkpoint::FoundDamaged;
-        if !self.found_damaged.is_empty() {
-            let written = self
-                .dir
-                .write_checkpoint(checkpoint, &self.found_damaged)
-                .await;
-            match written {
-                // Without it the next start is as careful as after any crash.
-                Err(error) if error.may_pass() => {
-                    tracing::warn!(%error, "no room to write down which partitions are damaged");
-                }
-                other => return other,
+        for (wanted, found, checkpoint) in [
+            (
+                NotOpen::DamagedAfterStop,
+                &mut self.found_damaged,
+                Checkpoint::FoundDamaged,
+            ),
+            (
+                NotOpen::DamagedAfterKill,
+                &mut self.damaged_after_kill,
+                Checkpoint::DamagedAfterKill,
+            ),
+        ] {
+            let known = |name: &PartitionName| {
+                let end = found.get(name).or(self.recovery_points.get(name));
+                (name.clone(), end.copied().unwrap_or_default())
+            };
+            let damaged = not_open.iter().filter(|(_, how)| **how == wanted);
+            let damaged: PartitionOffsets = damaged.map(|(name, _)| known(name)).collect();
+            if damaged != *found {
+                *found = damaged;
+                write_damaged(&self.dir, checkpoint, found).await?;
             }
         }
-        self.dir.remove_checkpoint(checkpoint).await
+        let not_open = not_open.keys().cloned().collect();
+        self.dir.record_whole(&not_open).await
     }
 
     /// Makes durable that these logs begin there. An entry never falls back.
@@ -317,4 +321,21 @@ impl Checkpoints {
         self.is_behind = false;
         Ok(())
     }
+}
+
+async fn write_damaged(
+    dir: &LogDir,
+    checkpoint: Checkpoint,
+    damaged: &PartitionOffsets,
+) -> Result<(), LogError> {
+    if !damaged.is_empty() {
+        match dir.write_checkpoint(checkpoint, damaged).await {
+            // Without it the next start is as careful as after any crash.
+            Err(error) if error.may_pass() => {
+                tracing::warn!(%error, "no room to write down which partitions are damaged");
+            }
+            other => return other,
+        }
+    }
+    dir.remove_checkpoint(checkpoint).await
 }

@@ -234,8 +234,8 @@ impl Controller {
             loggers: setup.loggers,
             not_recorded: BTreeMap::new(),
         };
-        let damaged = controller.open_all().await?;
-        controller.dirs.record_damaged(&damaged).await?;
+        let not_open = controller.open_all().await?;
+        controller.dirs.record_opened(&not_open).await?;
         controller.facts.set_cluster(&controller.view);
         Ok(controller)
     }

@@ -46,7 +46,7 @@ pub use offline::OfflinePartitions;
 pub use progress::{OpeningProgress, OpeningSoFar};
 pub use readiness::Readiness;
 pub use requests::{
-    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, LogProgress,
+    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, LogProgress, NotOpen,
     PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
 };
 pub use thalweg_metadata::controller::ProducerIdBlock;

@@ -17,7 +17,7 @@ use thalweg_types::{BrokerId, Offset, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoints::Checkpoints;
 use crate::metadata_log::MetadataLog;
-use crate::requests::{LogProgress, StoppedPartition};
+use crate::requests::{LogProgress, NotOpen, StoppedPartition};
 
 /// Number of a log directory, from 0 in the order of the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -484,17 +484,18 @@ impl LogDirs {
             .filter_map(|(slot, share)| Some((slot.working_mut()?, share)))
     }
 
-    /// See [`Checkpoints::record_damaged`].
-    pub(crate) async fn record_damaged(
+    /// See [`Checkpoints::record_opened`].
+    pub(crate) async fn record_opened(
         &mut self,
-        damaged: &BTreeSet<PartitionName>,
+        not_open: &BTreeMap<PartitionName, NotOpen>,
     ) -> Result<(), LogError> {
         let homes = &self.homes;
         for (i, slot) in self.slots.iter_mut().enumerate() {
             if let Some(files) = slot.working_mut() {
-                let here = damaged.iter();
-                let here = here.filter(|name| homes.get(name) == Some(&DirIndex(i)));
-                let recorded = files.record_damaged(&here.cloned().collect()).await;
+                let here = not_open.iter();
+                let here = here.filter(|(name, _)| homes.get(*name) == Some(&DirIndex(i)));
+                let here = here.map(|(name, how)| (name.clone(), *how)).collect();
+                let recorded = files.record_opened(&here).await;
                 slot.unless_failed(recorded)?;
             }
         }

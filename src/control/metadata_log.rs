@@ -224,7 +224,7 @@ impl MetadataLog {
         let known_end = dir.loaded(Checkpoint::RecoveryPoint).get(&name).copied();
         let known_end = known_end.unwrap_or(Offset::ZERO);
         let opening = Opening {
-            unwritten: Unwritten::LastBatch,
+            unwritten: Unwritten::LastWrite,
             // Told below, in the words of this log.
             known_end: None,
             ..dir.opening(&name, METADATA_TOPIC_ID)

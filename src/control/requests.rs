@@ -195,8 +195,19 @@ pub struct PartitionToOpen {
 pub struct ApplyFailure {
     /// What to log.
     pub line: String,
-    /// The partition, when what a clean stop had left of it is damaged: nothing was written to it.
-    pub damaged: Option<PartitionName>,
+    /// The partition that could not be opened, and how it is.
+    pub not_open: Option<(PartitionName, NotOpen)>,
+}
+
+/// How a partition is that could not be opened. Nothing was written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotOpen {
+    /// What a clean stop had left of it is damaged.
+    DamagedAfterStop,
+    /// What a kill had left of it is damaged.
+    DamagedAfterKill,
+    /// Anything else.
+    Otherwise,
 }
 
 /// What a shard knew of a partition when it stopped.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ApplyFailure, ClusterView, ControlHandle, DirIndex, OpeningProgress, PartitionToOpen,
+    ApplyFailure, ClusterView, ControlHandle, DirIndex, NotOpen, OpeningProgress, PartitionToOpen,
     Reconfigured, ShardCommand, StoppedPartition,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
@@ -21,7 +21,8 @@ use thalweg_reactor::{
     LogGate, Pinning, Runtime, RuntimeOptions, mailbox, oneshot, spawn_shard_thread, task, time,
 };
 use thalweg_storage::{
-    Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, Scrubber, set_partition_aside,
+    Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, Scrubber, Unwritten,
+    set_partition_aside,
 };
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 use thalweg_types::{ShardId, TopicPartition};
@@ -424,7 +425,7 @@ impl Lifecycle {
                     if let Err(error) = partition.delete().await {
                         failures.push(ApplyFailure {
                             line: format!("{}: not deleted: {error}", partition.name()),
-                            damaged: None,
+                            not_open: None,
                         });
                     }
                 }
@@ -432,7 +433,7 @@ impl Lifecycle {
                     let freed = self.free_name(id).await;
                     failures.extend(freed.err().map(|line| ApplyFailure {
                         line,
-                        damaged: None,
+                        not_open: None,
                     }));
                 }
             }
@@ -576,10 +577,14 @@ fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> Option<ApplyFail
         }
         (false, false) => "",
     };
-    let was_clean = wanted.opening.recovery == Recovery::AfterCleanStop;
+    let how = match (wanted.opening.recovery, wanted.opening.unwritten) {
+        (Recovery::AfterCleanStop, _) if error.is_damage() => NotOpen::DamagedAfterStop,
+        (_, Unwritten::LastWrite) if error.is_damage() => NotOpen::DamagedAfterKill,
+        (_, Unwritten::LastWrite | Unwritten::AnyBatch) => NotOpen::Otherwise,
+    };
     Some(ApplyFailure {
         line: format!("{name}: offline: {error}{advice}"),
-        damaged: (error.is_damage() && was_clean).then_some(name),
+        not_open: Some((name, how)),
     })
 }
 

@@ -4,7 +4,8 @@
 //! What is asked: whatever was damaged, a start refuses the log with the name of the file and changes
 //! nothing, or the log is what it was, but for batches that were damaged and that no start has to look at.
 //! A log is shorter only where that can not be told from a torn end: from the recovery point on, and then
-//! it is said (R7, ST-3, ST-9, ST-12).
+//! it is said (R7, ST-3, ST-9, ST-12). After a kill that is its last write: what is whole behind a damage
+//! is never cut off.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use thalweg_protocol::records::{batches, crc_matches};
 use thalweg_reactor::Runtime;
 use thalweg_reactor::disk::{Disk, Operation, Verdict};
-use thalweg_storage::{Log, LogDir, LogError, Opening, Recovery, RecoveryReport};
+use thalweg_storage::{Log, LogDir, LogError, Opening, Recovery, RecoveryReport, Unwritten};
 use thalweg_types::Offset;
 
 use crate::dice::Dice;
@@ -125,7 +126,11 @@ fn draw(dir: &Path, dice: &mut Dice) -> Option<Damage> {
             format!("cut to {at} bytes:")
         }
         // Of a log in another's place nothing says so but its offsets, which no checksum covers.
-        _swapped if ending == "log" => return None,
+        _gone if ending == "log" => {
+            new.clear();
+            fs::remove_file(&path).ok()?;
+            "no more:".to_owned()
+        }
         _swapped => {
             let other = files.get(dice.below_len(files.len()))?;
             new = fs::read(other).ok()?;
@@ -139,7 +144,9 @@ fn draw(dir: &Path, dice: &mut Dice) -> Option<Damage> {
         "log" => touched(&old, &new)?,
         _beside => BTreeSet::new(),
     };
-    fs::write(&path, &new).ok()?;
+    if path.exists() {
+        fs::write(&path, &new).ok()?;
+    }
     let is_silent = new.len() < old.len() && batches_of(&new).1 == new.len();
     Some(Damage {
         said: format!("{what} {}", path.display()),
@@ -239,6 +246,18 @@ impl Case<'_> {
                 "ends at {end} after a clean stop, not at {at_least}"
             ));
         };
+        if opening.unwritten == Unwritten::LastWrite {
+            let mut at = Offset(end);
+            while at.0 < at_least {
+                let base = model.base_of_batch(at);
+                if base < at_least && !self.damage.touched.contains(&base) {
+                    return Err(format!(
+                        "ends at {end} after a kill, without the whole batch at {base}"
+                    ));
+                }
+                at = model.end_of_batch(at);
+            }
+        }
         let first = self.damage.touched.first().copied().unwrap_or(i64::MAX);
         let is_told = report.cut.is_some() || report.segments_removed > 0;
         if end < first.min(at_least) || end < recovery_point.0.min(at_least) {
@@ -311,6 +330,10 @@ impl Case<'_> {
             }
             // Behind what the model kept of a failed log may lie what it took back.
             let is_known = base < model.appended();
+            // In a log that may have gaps nothing says that a file is gone.
+            while self.damage.is_silent && next < base && self.damage.touched.contains(&next) {
+                next = model.base_of_batch(model.end_of_batch(Offset(next)));
+            }
             if !is_touched && is_known && base != next && !model.is_being_cleaned() {
                 return Err(format!("a read from {from} gives {base} and not {next}"));
             }

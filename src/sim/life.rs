@@ -147,6 +147,8 @@ impl Life<'_> {
             let there = self.is_there(partition, there, &checkpoints).await?;
             open.push(self.open(partition, there, &mut checkpoints).await?);
         }
+        let recorded = checkpoints.dir.record_whole(&BTreeSet::new()).await;
+        self.ok(recorded)?;
         let ended = self.work(&mut open, &mut checkpoints).await;
         let broken: Vec<String> = open
             .iter()

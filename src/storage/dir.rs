@@ -16,6 +16,7 @@ use crate::health::DirHealth;
 use crate::meta_properties::MetaProperties;
 use crate::name::{DirKind, PartitionName, dir_kind};
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
+use crate::page_cache::PageCache;
 use crate::partition_files;
 use crate::recovery_points::{self, RecoveryPoints};
 use crate::written::Marks;
@@ -155,6 +156,9 @@ pub enum Checkpoint {
     /// Partitions that were found damaged after a clean stop, with their recovery points: nothing has
     /// been written to them since, so that what the clean stop said of them holds over further starts.
     FoundDamaged,
+    /// Partitions that were found damaged after a kill, with their recovery points: they had all that was written to
+    /// them, and nothing has been since. So no later start takes the damage for a torn tail.
+    DamagedAfterKill,
     /// Partitions that the last life did not open, with their recovery points, and therefore not close: they
     /// are as they were after the crash before it, whatever the clean marker says of the others.
     Unopened,
@@ -173,6 +177,7 @@ impl Checkpoint {
             Checkpoint::LogStart => "log-start-offset-checkpoint",
             Checkpoint::HighWatermark => "replication-offset-checkpoint",
             Checkpoint::FoundDamaged => "thalweg-found-damaged-checkpoint",
+            Checkpoint::DamagedAfterKill => "thalweg-damaged-after-kill-checkpoint",
             Checkpoint::Unopened => "thalweg-unopened-checkpoint",
             Checkpoint::AcceptedGaps => "thalweg-accepted-gaps-checkpoint",
             Checkpoint::Cleaner => "cleaner-offset-checkpoint",
@@ -332,10 +337,12 @@ pub struct LogDir {
     high_watermarks: PartitionOffsets,
     known_points: Option<RecoveryPoints>,
     found_damaged: PartitionOffsets,
+    damaged_after_kill: PartitionOffsets,
     unopened: PartitionOffsets,
     accepted_gaps: PartitionOffsets,
     cleaner: PartitionOffsets,
     marks: Marks,
+    page_cache: PageCache,
     health: Arc<DirHealth>,
 }
 
@@ -367,12 +374,17 @@ impl LogDir {
             }
         };
         let marks = Marks::read(path).await.map_err(io)?;
-        let (state, marks) = match condemned::heed_trace(path).await.map_err(io)? {
-            Trace::None => (state, marks),
+        let page_cache = PageCache::read(path).await.map_err(io)?;
+        let (state, marks, page_cache) = match condemned::heed_trace(path).await.map_err(io)? {
+            Trace::None => (state, marks, page_cache),
             // Neither a stop nor a mark of a life in which the disk failed is believed.
-            Trace::Heeded => (DirectoryState::Unclean, marks.believing_none()),
+            Trace::Heeded => (
+                DirectoryState::Unclean,
+                marks.believing_none(),
+                page_cache.doubting_all(),
+            ),
         };
-        LogDir::load(path, lock, (meta, state), marks)
+        LogDir::load(path, lock, (meta, state), (marks, page_cache))
             .await
             .map_err(io)
     }
@@ -402,13 +414,17 @@ impl LogDir {
         let meta = read_meta(path).await?;
         let lock = lock(path)?;
         // What a failed fsync left in memory alone is not there for a repair either; `begin` takes the trace away.
-        condemned::heed_trace(path).await.map_err(io)?;
+        let page_cache = PageCache::read(path).await.map_err(io)?;
+        let page_cache = match condemned::heed_trace(path).await.map_err(io)? {
+            Trace::None => page_cache,
+            Trace::Heeded => page_cache.doubting_all(),
+        };
         let marker = path.join(CLEAN_MARKER);
         let state = match fs::exists(&marker).await.map_err(io)? {
             true => DirectoryState::Clean { broker_epoch: None },
             false => DirectoryState::Unclean,
         };
-        LogDir::load(path, lock, (meta, state), Marks::default())
+        LogDir::load(path, lock, (meta, state), (Marks::default(), page_cache))
             .await
             .map_err(io)
     }
@@ -417,7 +433,7 @@ impl LogDir {
         path: &Path,
         lock: DirLock,
         (meta, state): (MetaProperties, DirectoryState),
-        marks: Marks,
+        (marks, page_cache): (Marks, PageCache),
     ) -> io::Result<LogDir> {
         Ok(LogDir {
             path: path.to_owned(),
@@ -429,10 +445,12 @@ impl LogDir {
             high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark).await?,
             known_points: recovery_points::load(path).await?,
             found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged).await?,
+            damaged_after_kill: load_checkpoint(path, Checkpoint::DamagedAfterKill).await?,
             unopened: load_checkpoint(path, Checkpoint::Unopened).await?,
             accepted_gaps: load_checkpoint(path, Checkpoint::AcceptedGaps).await?,
             cleaner: load_checkpoint(path, Checkpoint::Cleaner).await?,
             marks,
+            page_cache,
             health: DirHealth::watching(path)?,
         })
     }
@@ -450,9 +468,27 @@ impl LogDir {
         Marks::take_away(&self.path)
             .await
             .map_err(LogError::io("take the marks of", &self.path))?;
+        let not_open = self
+            .was_clean()
+            .then(|| self.unopened.keys().cloned().collect());
+        self.page_cache
+            .begin(not_open)
+            .await
+            .map_err(LogError::io("begin a life in", &self.path))?;
         condemned::take_trace_away(&self.path)
             .await
             .map_err(LogError::io("take the trace of a failure of", &self.path))
+    }
+
+    /// All logs are open but `not_open`: from here on a kill leaves the others as they were written, so that what
+    /// the next start on this boot finds missing in them is damage. Not durable. To be called before
+    /// any of them is written to.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn record_whole(&self, not_open: &BTreeSet<PartitionName>) -> Result<(), LogError> {
+        let recorded = self.page_cache.record(not_open).await;
+        self.judged(recorded.map_err(LogError::io("record the logs of", &self.path)))
     }
 
     /// The directory.
@@ -509,6 +545,7 @@ impl LogDir {
             Checkpoint::LogStart => &self.log_starts,
             Checkpoint::HighWatermark => &self.high_watermarks,
             Checkpoint::FoundDamaged => &self.found_damaged,
+            Checkpoint::DamagedAfterKill => &self.damaged_after_kill,
             Checkpoint::Unopened => &self.unopened,
             Checkpoint::AcceptedGaps => &self.accepted_gaps,
             Checkpoint::Cleaner => &self.cleaner,
@@ -548,7 +585,12 @@ impl LogDir {
                 true => Gaps::MayBe,
                 false => Gaps::Never,
             },
-            unwritten: Unwritten::AnyBatch,
+            unwritten: match self.page_cache.is_whole(name)
+                || self.damaged_after_kill.contains_key(name)
+            {
+                true => Unwritten::LastWrite,
+                false => Unwritten::AnyBatch,
+            },
             cleaned_to: self.cleaner.get(name).copied(),
             high_watermark: self.high_watermarks.get(name).copied(),
             epoch_max: None,

@@ -41,21 +41,21 @@ pub enum LogError {
         /// What is wrong.
         reason: BadBatch,
     },
-    /// A batch is not what was written, though one behind it is and this log's appends wait for the
-    /// disk one by one. Nothing is changed.
+    /// A batch is not what was written, though what was written after it is there, and only the last write of this
+    /// log can have been cut short. Nothing is changed.
     #[error(
-        "{} is damaged at byte {position} (offset {offset}): {reason}, but the batch of offset {synced} \
-         behind it is whole, and was written only after everything before it was on the disk", path.display()
+        "{} is damaged at byte {position} (offset {offset}): {reason}; that is no torn end, because what was \
+         written after it, from offset {behind} on, is there", path.display()
     )]
-    DamagedBeforeSynced {
+    DamagedBeforeWhole {
         /// The segment's `.log` file.
         path: PathBuf,
         /// Byte at which the bad batch begins.
         position: u64,
         /// Offset that was expected there.
         offset: Offset,
-        /// Base offset of the whole batch behind it.
-        synced: Offset,
+        /// Where what is there behind it begins.
+        behind: Offset,
         /// What is wrong.
         reason: BadBatch,
     },
@@ -139,7 +139,7 @@ impl LogError {
         match self {
             LogError::Io { source, .. } => may_pass(source),
             LogError::DamagedBelowRecoveryPoint { .. }
-            | LogError::DamagedBeforeSynced { .. }
+            | LogError::DamagedBeforeWhole { .. }
             | LogError::OutOfPlace { .. }
             | LogError::RecordsMissing { .. }
             | LogError::UnfinishedCompaction { .. }
@@ -154,7 +154,7 @@ impl LogError {
     pub fn is_damage(&self) -> bool {
         match self {
             LogError::DamagedBelowRecoveryPoint { .. }
-            | LogError::DamagedBeforeSynced { .. }
+            | LogError::DamagedBeforeWhole { .. }
             | LogError::OutOfPlace { .. }
             | LogError::RecordsMissing { .. } => true,
             LogError::Io { .. }

@@ -54,6 +54,7 @@ mod meta_properties;
 mod name;
 mod next_segment;
 mod options;
+mod page_cache;
 mod partition_files;
 mod quarantine;
 mod queued;

@@ -149,9 +149,9 @@ pub enum Unwritten {
     /// bad batch is the torn end, whatever follows it.
     #[default]
     AnyBatch,
-    /// The last batch: each append was on the disk before the next one began. A bad batch with a valid
-    /// one behind it is damage, not a torn end (RP-59).
-    LastBatch,
+    /// The last write: each was on the disk before the next one began (RP-59), or the process was killed and all
+    /// that it wrote is in the page cache. What is bad before something whole is damage, not a torn end.
+    LastWrite,
 }
 
 impl From<Recovery> for Opening {

@@ -4,7 +4,9 @@
 //! After a clean stop only the end of each segment is looked at. After a crash every byte from
 //! the segment of the recovery point on is checksummed (ST-5): what is not valid at or above the
 //! recovery point is a torn tail and is cut, with all later segments, so that no log has a hole; what
-//! is not valid below it is damage, and then nothing is changed (R7).
+//! is not valid below it is damage, and then nothing is changed (R7). After a kill on the same boot all that was
+//! written is in the page cache, and only the last write can be torn: there, what is not valid before
+//! something that is whole is damage, too ([`Unwritten::LastWrite`]).
 
 mod above;
 mod epochs;
@@ -63,8 +65,7 @@ pub(crate) async fn recover(
         }
         Recovery::AfterCrash { recovery_point } => {
             if !work.segments.is_empty() {
-                work.scan_from(recovery_point, opening.written, opening.unwritten)
-                    .await?;
+                work.scan_from(recovery_point, opening.written).await?;
             }
             work.check_reaches(recovery_point)?;
         }
@@ -79,6 +80,7 @@ pub(crate) async fn recover(
 struct Work {
     dir: Rc<Path>,
     gaps: Gaps,
+    unwritten: Unwritten,
     /// The log start that was asked for.
     start: Offset,
     /// Where the log ended when it was stopped in order.
@@ -113,6 +115,7 @@ impl Work {
         Work {
             dir: Rc::clone(dir),
             gaps: opening.gaps,
+            unwritten: opening.unwritten,
             start: opening.log_start.unwrap_or_default(),
             known_end: opening.known_end,
             interval_bytes,
@@ -192,7 +195,6 @@ impl Work {
         &mut self,
         recovery_point: Offset,
         written: Option<Offset>,
-        unwritten: Unwritten,
     ) -> Result<(), LogError> {
         self.recovery_point = Some(recovery_point);
         let first = self.segment_of(recovery_point);
@@ -222,8 +224,7 @@ impl Work {
                 let bad = (position, reason.clone());
                 // Zeros that were written ahead of the batches hide nothing.
                 if !self.trim_zeros(index, &scanned.file, &bad).await? {
-                    self.check_torn(&segment, &scanned.file, bad, unwritten)
-                        .await?;
+                    self.check_torn(index, &scanned.file, bad).await?;
                     self.cut(&segment, &scanned.file, position, reason).await?;
                     self.remove_segments_after(index).await?;
                 }

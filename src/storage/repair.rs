@@ -62,6 +62,18 @@ pub enum Repair {
     },
 }
 
+impl Repair {
+    /// Whether the next start, which comes after such an end, meets offsets that are missing between batches.
+    fn leaves_gap(&self, ended: Recovery) -> bool {
+        match self {
+            Repair::GoOnAt { .. } | Repair::AcceptGap => true,
+            // Below the recovery point nobody looks.
+            Repair::TakeOut { .. } => ended != Recovery::AfterCleanStop,
+            Repair::BeginAt(_) | Repair::BeginAnew { .. } | Repair::TopicId { .. } => false,
+        }
+    }
+}
+
 /// A damage and what [`Examination::repair`] does about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
@@ -202,7 +214,7 @@ fn repair_of(dir: &Path, error: LogError, reached: Offset) -> Option<Repair> {
             Missing::Between => Repair::AcceptGap,
         }),
         LogError::DamagedBelowRecoveryPoint { .. }
-        | LogError::DamagedBeforeSynced { .. }
+        | LogError::DamagedBeforeWhole { .. }
         | LogError::OutOfPlace { .. }
         | LogError::Io { .. }
         | LogError::UnfinishedCompaction { .. }
@@ -271,6 +283,7 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     let mut recovery_points = loaded(Checkpoint::RecoveryPoint);
     let mut log_starts = loaded(Checkpoint::LogStart);
     let mut damaged = loaded(Checkpoint::FoundDamaged);
+    let mut damaged_after_kill = loaded(Checkpoint::DamagedAfterKill);
     let mut gaps = loaded(Checkpoint::AcceptedGaps);
     let mut known_points = dir.known_points().cloned();
     for one in examined {
@@ -287,12 +300,15 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
         if let Some(start) = one.after.log_start {
             log_starts.insert(name.clone(), start);
         }
-        let leaves_gap =
-            |f: &Finding| matches!(f.repair, Repair::AcceptGap | Repair::GoOnAt { .. });
-        if one.findings.iter().any(leaves_gap) {
+        if one
+            .findings
+            .iter()
+            .any(|f| f.repair.leaves_gap(one.after.recovery))
+        {
             gaps.insert(name.clone(), one.after.known_end.unwrap_or_default());
         }
         damaged.remove(name);
+        damaged_after_kill.remove(name);
     }
     if let Some(known) = known_points {
         dir.write_known_points(&known).await?;
@@ -302,6 +318,7 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
         (Checkpoint::LogStart, log_starts),
         (Checkpoint::AcceptedGaps, gaps),
         (Checkpoint::FoundDamaged, damaged),
+        (Checkpoint::DamagedAfterKill, damaged_after_kill),
     ] {
         match offsets.is_empty() {
             true => dir.remove_checkpoint(checkpoint).await?,

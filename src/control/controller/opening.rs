@@ -1,6 +1,6 @@
 //! Opening all logs at a start.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use thalweg_types::limits::OPENING_SAID_EVERY_MS;
 
 use super::{Controller, StartError};
 use crate::progress::OpeningProgress;
-use crate::requests::{PartitionToOpen, Reconfigured, ShardCommand};
+use crate::requests::{NotOpen, PartitionToOpen, Reconfigured, ShardCommand};
 
 /// Says how far it is, now and then. Never ends.
 async fn say_progress(progress: Arc<OpeningProgress>) {
@@ -34,9 +34,8 @@ async fn say_progress(progress: Arc<OpeningProgress>) {
 }
 
 impl Controller {
-    /// Lets every shard open its partitions. Returns those that are damaged although a clean stop had
-    /// left them whole.
-    pub(super) async fn open_all(&self) -> Result<BTreeSet<PartitionName>, StartError> {
+    /// Lets every shard open its partitions. Returns those that could not be.
+    pub(super) async fn open_all(&self) -> Result<BTreeMap<PartitionName, NotOpen>, StartError> {
         let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
         for topic in self.view.image.topics() {
             for (index, partition) in &topic.partitions {
@@ -83,11 +82,11 @@ impl Controller {
                 .map_err(|_| StartError::ShardGone(shard))?;
             opening.push(opened);
         }
-        let mut damaged = BTreeSet::new();
+        let mut not_open = BTreeMap::new();
         for (shard, opened) in opening.into_iter().enumerate() {
             for failure in opened.await.ok_or(StartError::ShardGone(shard))? {
                 tracing::error!(shard, "{}", failure.line);
-                damaged.extend(failure.damaged);
+                not_open.extend(failure.not_open);
             }
         }
         saying.abort();
@@ -99,6 +98,6 @@ impl Controller {
             took_ms = so_far.took.as_millis() as u64,
             "all logs are open"
         );
-        Ok(damaged)
+        Ok(not_open)
     }
 }

@@ -11,11 +11,13 @@ use crate::quarantine::{self, QUARANTINE};
 
 /// The kind of a text file, by its name.
 pub(super) fn kind(name: &str) -> Option<Kind> {
-    const ROOT: [Checkpoint; 6] = [
+    const ROOT: [Checkpoint; 8] = [
         Checkpoint::RecoveryPoint,
         Checkpoint::LogStart,
         Checkpoint::HighWatermark,
         Checkpoint::FoundDamaged,
+        Checkpoint::DamagedAfterKill,
+        Checkpoint::Unopened,
         Checkpoint::AcceptedGaps,
         Checkpoint::Cleaner,
     ];

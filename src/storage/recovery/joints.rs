@@ -14,12 +14,11 @@ use crate::index::{INDEX_ENTRY_BYTES, decode_entries};
 use crate::indexes::BatchMark;
 use crate::listing::list;
 use crate::name::index_path;
-use crate::options::{Gaps, LogOptions, Opening, Recovery};
+use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::Segment;
 
-/// What a start would refuse this log for; nothing is changed. Damage above the recovery point after a crash is
-/// none: a start cuts it.
+/// What a start would refuse this log for; nothing is changed. What a start takes for a torn tail and cuts is none.
 ///
 /// # Errors
 /// As opening it.
@@ -32,29 +31,7 @@ pub(crate) async fn check(dir: &Path, opening: Opening) -> Result<(), LogError> 
             work.open_clean().await?;
             work.check_range(&opening)
         }
-        Recovery::AfterCrash { recovery_point } => {
-            work.recovery_point = Some(recovery_point);
-            let first = work.segment_of(recovery_point);
-            work.check_joints(first, recovery_point).await?;
-            let Some(segment) = work.segments.get(first).cloned() else {
-                return work.check_reaches(recovery_point);
-            };
-            work.end = segment.base;
-            let scanned = work.scan_whole(&segment, LeaderEpoch::NONE).await?;
-            work.end = scanned.end;
-            if let Some(bad) = scanned.bad {
-                return work
-                    .check_torn(&segment, &scanned.file, bad, opening.unwritten)
-                    .await;
-            }
-            match work.segments.get(first + 1) {
-                Some(behind) if work.is_hole(behind.base) => {
-                    work.check_hole(first + 1, recovery_point)
-                }
-                Some(_) => Ok(()),
-                None => work.check_reaches(recovery_point),
-            }
-        }
+        Recovery::AfterCrash { recovery_point } => work.check_crashed(recovery_point).await,
     }
 }
 
@@ -228,7 +205,7 @@ impl Work {
     }
 
     /// A crash may have lost a file whose name was not on the disk yet: the log ends there, like at any
-    /// torn tail (ST-5), unless it had been on the disk for sure.
+    /// torn tail (ST-5), unless it had been there for sure.
     pub(super) async fn cut_at_hole(
         &mut self,
         index: usize,
@@ -243,10 +220,41 @@ impl Work {
 }
 
 impl Work {
-    /// What was on the disk for sure is still there: the hole before the segment at `index` lies above it.
+    /// As [`Work::scan_from`], without a change.
+    async fn check_crashed(&mut self, recovery_point: Offset) -> Result<(), LogError> {
+        self.recovery_point = Some(recovery_point);
+        let first = self.segment_of(recovery_point);
+        self.check_joints(first, recovery_point).await?;
+        self.end = self
+            .segments
+            .get(first)
+            .map_or(Offset::ZERO, |segment| segment.base);
+        let mut epoch = LeaderEpoch::NONE;
+        for index in first..self.segments.len() {
+            let segment = self.segments[index].clone();
+            let scanned = self.scan_whole(&segment, epoch).await?;
+            epoch = scanned.epoch;
+            self.end = scanned.end;
+            let next = self.segments.get(index + 1).map(|next| next.base);
+            match scanned.bad {
+                // Written ahead of the batches.
+                Some((_, BadBatch::Zeros)) if next == Some(self.end) => {}
+                Some(bad) => return self.check_torn(index, &scanned.file, bad).await,
+                None => {}
+            }
+            if next.is_some_and(|next| self.is_hole(next)) {
+                return self.check_hole(index + 1, recovery_point);
+            }
+        }
+        self.check_reaches(recovery_point)
+    }
+
+    /// The hole before the segment at `index` may be what a crash leaves: nothing says that something was there.
     fn check_hole(&self, index: usize, recovery_point: Offset) -> Result<(), LogError> {
-        if self.end >= recovery_point {
-            return Ok(());
+        match self.unwritten {
+            Unwritten::AnyBatch if self.end >= recovery_point => return Ok(()),
+            // The next segment was begun when all before it was written.
+            Unwritten::AnyBatch | Unwritten::LastWrite => {}
         }
         Err(LogError::RecordsMissing {
             path: self.segments[index - 1].path(),

@@ -15,44 +15,59 @@ use crate::scan::{self, BadBatch};
 use crate::segment::Segment;
 
 impl Work {
-    /// What is not valid is a torn tail only where nothing says that it was on the disk.
+    /// What is not valid in the segment at `index` is a torn tail only where nothing says that it was there.
     pub(super) async fn check_torn(
         &self,
-        segment: &Segment,
+        index: usize,
         file: &File,
         (position, reason): (u64, BadBatch),
-        unwritten: Unwritten,
     ) -> Result<(), LogError> {
-        let path = segment.path();
+        let path = self.segments[index].path();
         let recovery_point = self.recovery_point.unwrap_or_default();
         if self.end < recovery_point {
             return Err(damaged(path, position, self.end, recovery_point, reason));
         }
-        if unwritten == Unwritten::LastBatch
-            && let Some(synced) = self.synced_behind(segment, file, position).await?
-        {
-            return Err(LogError::DamagedBeforeSynced {
+        let behind = match self.unwritten {
+            Unwritten::AnyBatch => None,
+            Unwritten::LastWrite => self.whole_behind(index, file, (position, &reason)).await?,
+        };
+        match behind {
+            Some(behind) => Err(LogError::DamagedBeforeWhole {
                 path,
                 position,
                 offset: self.end,
-                synced,
+                behind,
                 reason,
-            });
+            }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Base offset of a batch that is whole, behind the bad one at `position`.
-    pub(super) async fn synced_behind(
+    /// Where what is whole begins at or behind the bad batch at `position`: a batch, or a later segment, which
+    /// is begun only when all before it is written.
+    async fn whole_behind(
         &self,
-        segment: &Segment,
+        index: usize,
         file: &File,
-        position: u64,
+        (position, reason): (u64, &BadBatch),
     ) -> Result<Option<Offset>, LogError> {
-        let range = position + 1..segment.size.get();
-        let found = scan::find_batch(file, range, segment.base, self.end).await;
+        let segment = &self.segments[index];
+        let (from, at_least) = match reason {
+            // It may be whole itself, behind one that says too much.
+            BadBatch::OffsetRunsBack { .. } | BadBatch::EpochRunsBack { .. } => {
+                (position, segment.base)
+            }
+            BadBatch::Zeros
+            | BadBatch::ShortHeader { .. }
+            | BadBatch::ShortBatch { .. }
+            | BadBatch::Header(_)
+            | BadBatch::Checksum
+            | BadBatch::OffsetSpan { .. } => (position + 1, self.end),
+        };
+        let found = scan::find_batch(file, from..segment.size.get(), segment.base, at_least).await;
         let found = found.map_err(LogError::io("read", &segment.path()))?;
-        Ok(found.map(|mark| mark.base_offset))
+        let next = self.segments.get(index + 1).map(|next| next.base);
+        Ok(found.map(|mark| mark.base_offset).or(next))
     }
 
     /// Cuts what is not valid off the file, durably.

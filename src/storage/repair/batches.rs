@@ -11,7 +11,7 @@ use super::{CUT_AWAY, DAMAGES_MAX, Finding, Repair, go_on, think_done, with_endi
 use crate::damage::{Damage, Depth, Place, SegmentWalk};
 use crate::error::{LogError, Missing};
 use crate::listing;
-use crate::options::{Gaps, Opening, Recovery};
+use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::quarantine;
 use crate::removal::files_of;
 
@@ -21,7 +21,7 @@ const COPY_BYTES: u64 = 1024 * 1024;
 const UNFINISHED: &str = ".tmp";
 
 /// Adds to `findings` what is wrong with the log in `dir` when those before are repaired, and to `opening` what
-/// follows. After a crash, what lies above the recovery point is left to the start.
+/// follows. What a start after a crash takes for a torn tail is left to it.
 pub(super) async fn check(
     dir: &Path,
     reached: Offset,
@@ -34,10 +34,6 @@ pub(super) async fn check(
     {
         return Ok(());
     }
-    let up_to = match opening.recovery {
-        Recovery::AfterCleanStop => Offset(i64::MAX),
-        Recovery::AfterCrash { recovery_point } => recovery_point,
-    };
     let known_end = opening.known_end.unwrap_or_default();
     let mut place = Place::begin(Offset::ZERO);
     for segment in segments(dir, opening).await? {
@@ -48,7 +44,7 @@ pub(super) async fn check(
                 .map_err(LogError::io("read", &segment.path))?;
             place = end;
             let Some(damage) = damage else { break };
-            if damage.at.next_offset >= up_to || findings.len() >= DAMAGES_MAX {
+            if segment.is_torn(&damage, opening) || findings.len() >= DAMAGES_MAX {
                 return Ok(());
             }
             findings.push(segment.taking_out(&damage));
@@ -104,6 +100,18 @@ fn accept(missing: Option<(LogError, Repair)>, opening: &mut Opening, findings: 
 }
 
 impl SegmentWalk {
+    /// True for what a crash leaves of the end of a log.
+    fn is_torn(&self, damage: &Damage, opening: &Opening) -> bool {
+        match opening.recovery {
+            Recovery::AfterCleanStop => false,
+            Recovery::AfterCrash { recovery_point } => {
+                let is_last = self.next.is_none() && damage.resume.is_none();
+                damage.at.next_offset >= recovery_point
+                    && (is_last || opening.unwritten == Unwritten::AnyBatch)
+            }
+        }
+    }
+
     fn taking_out(&self, damage: &Damage) -> Finding {
         let Place {
             position,

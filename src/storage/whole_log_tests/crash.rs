@@ -503,7 +503,7 @@ fn rp_59_a_bad_batch_between_good_ones_is_damage_where_every_append_was_synced()
         assert_eq!(std::fs::read(&path).expect("read"), whole);
         let (middle, last) = (expected(10).len(), expected(19).len());
         let opening = Opening {
-            unwritten: Unwritten::LastBatch,
+            unwritten: Unwritten::LastWrite,
             cleaned_to: None,
             ..Opening::from(FROM_ZERO)
         };
@@ -517,7 +517,7 @@ fn rp_59_a_bad_batch_between_good_ones_is_damage_where_every_append_was_synced()
                 .await
                 .map(|_| ());
             assert!(
-                matches!(refused, Err(LogError::DamagedBeforeSynced { .. })),
+                matches!(refused, Err(LogError::DamagedBeforeWhole { .. })),
                 "byte {byte}: {refused:?}"
             );
             assert_eq!(std::fs::read(&path).expect("read"), flipped, "untouched");

@@ -9,6 +9,7 @@ mod dirs;
 mod flushing;
 mod indexes;
 mod inspection;
+mod killed;
 mod lost;
 mod marks;
 mod model;
