@@ -275,6 +275,57 @@ fn r7_repair_says_what_it_would_do_and_does_it_when_told() {
     assert_eq!((code, advises), (Some(1), true), "{said}");
 }
 
+/// The segments in a partition's directory, in order.
+fn log_files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(dir).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut logs: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|e| e == "log"))
+        .collect();
+    logs.sort();
+    logs
+}
+
+/// R7, ST-3: a kill tears nothing but the last write. What else is damaged is not cut off with all behind it, however
+/// young the recovery point is, and repaired when an operator says so.
+#[test]
+fn r7_damage_after_a_kill_is_no_torn_tail() {
+    if !crate::durable::kernel_tells_mounts() {
+        return;
+    }
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let settings = [("flush.messages", "1"), ("segment.bytes", "1048576")];
+    let topic = client.create_topic("durable", 1, &settings);
+    for offset in 0..8 {
+        client.append(&topic, 0, plain(&[crate::retention::large(offset)]));
+    }
+    broker.kill();
+    let dir = broker.partition("durable", 0);
+    let segments = log_files(&dir);
+    assert!(segments.len() > 2, "{segments:?}");
+    let damaged = &segments[1];
+    let mut bytes = fs::read(damaged).expect("a segment");
+    bytes[1_000] ^= 1;
+    fs::write(damaged, &bytes).expect("a segment");
+    for _ in 0..2 {
+        broker.start_again();
+        let said = broker.wait_for_log("durable-0: offline");
+        let named = said.contains(&*damaged.to_string_lossy()) && said.contains("thalweg repair");
+        assert!(named, "{said}");
+        let refused = broker.connect().produce(&topic, 0, 1, plain(&["x"]));
+        assert_eq!(error(refused.error_code), ErrorCode::KafkaStorageError);
+        broker.kill();
+        assert_eq!(log_files(&dir), segments);
+    }
+    let (code, said) = repair(&broker, &["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(client.append(&topic, 0, plain(&["more"])), 8);
+    assert_eq!(read_over_holes(&mut client, &topic, 9).len(), 8);
+}
+
 /// Everything up to `end` of a log that lacks offsets.
 fn read_over_holes(client: &mut Connection, topic: &Topic, end: i64) -> Vec<Vec<u8>> {
     let mut all: Vec<Got> = Vec::new();

@@ -279,7 +279,7 @@ fn a_start_after_a_kill_checks_only_the_tail() {
 }
 
 /// Linux has had ids of mounts that are not used again since 6.8.
-fn kernel_tells_mounts() -> bool {
+pub(crate) fn kernel_tells_mounts() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("Linux");
     let mut numbers = release
         .split(['.', '-'])

@@ -144,6 +144,7 @@ fn st_14_a_cut_that_ends_at_any_step() {
         let root = broker.data();
         for name in [
             "thalweg-written-checkpoint",
+            "thalweg-page-cache",
             "recovery-point-offset-checkpoint",
         ] {
             std::fs::remove_file(root.join(name)).ok();
