@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use thalweg_reactor::time::Instant;
 use thalweg_reactor::{task, time};
-use thalweg_types::limits::{FLUSH_LOOK_MS, FLUSHES_TOGETHER, MARKS_TOGETHER, TURN_ELEMENTS_MAX};
+use thalweg_types::limits::{
+    DURABLE_SEGMENT_LOOK_MS, FLUSH_LOOK_MS, FLUSHES_TOGETHER, MARKS_TOGETHER, TURN_ELEMENTS_MAX,
+};
 
 use crate::partition::Partition;
 use crate::shard::Shard;
@@ -66,15 +68,24 @@ pub(crate) async fn mark(shard: Rc<Shard>) {
 }
 
 /// Has the checkpoints say how far the logs are, every
-/// `log.flush.offset.checkpoint.interval.ms`. Never ends.
+/// `log.flush.offset.checkpoint.interval.ms`, and sooner of those of which closed segments are durable by promise: what
+/// is damaged below a recovery point is not taken for a torn tail after a loss of power. Never ends.
 pub(crate) async fn record(shard: Rc<Shard>) {
     let every = shard.config.log_flush_offset_checkpoint_interval_ms();
     let every = Duration::from_millis(every.max(1));
+    let look = every.min(Duration::from_millis(DURABLE_SEGMENT_LOOK_MS));
+    let mut last = time::now();
     loop {
-        time::sleep(every).await;
+        time::sleep(look).await;
+        let now = time::now();
+        let all = now.saturating_duration_since(last) >= every;
+        if all {
+            last = now;
+        }
         let mut news = Vec::new();
         for some in shard.partitions().chunks(TURN_ELEMENTS_MAX) {
-            news.extend(some.iter().filter_map(|p| Some((Rc::clone(p), p.news()?))));
+            let some = some.iter().filter(|p| all || p.has_new_durable_segment());
+            news.extend(some.filter_map(|p| Some((Rc::clone(p), p.news()?))));
             task::yield_now().await;
         }
         if news.is_empty() || shard.is_stopping() {

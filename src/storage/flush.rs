@@ -64,6 +64,16 @@ struct Plan {
 }
 
 impl Log {
+    /// True when acknowledgements wait for the disk and a segment that ends above `offset` is closed and on the disk
+    /// with its indexes.
+    #[must_use]
+    pub fn has_durable_segment_above(&self, offset: Offset) -> bool {
+        let state = self.inner.state.borrow();
+        let last = state.segment_for(state.recovery_point);
+        let closed_to = state.segments[last].base;
+        state.options.acks_wait() && closed_to > offset
+    }
+
     /// Makes everything written so far durable and returns the durable end.
     ///
     /// # Errors

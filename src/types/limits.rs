@@ -340,6 +340,10 @@ pub const LISTENERS_MAX: usize = 16;
 /// larger one, and any compressed one, goes to a worker thread.
 pub const LOOKUP_INLINE_BYTES_MAX: usize = 16 * 1024;
 
+/// How often, in ms, it is looked whether a closed segment of a topic whose acknowledgements wait for the disk is on the
+/// disk and no checkpoint says so.
+pub const DURABLE_SEGMENT_LOOK_MS: u64 = 1_000;
+
 /// Bytes of a segment at most: index entries hold positions as 31 bits. What compaction writes goes on in a
 /// further segment there.
 pub const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;

@@ -51,6 +51,14 @@ impl Partition {
         (self.recorded.get() != Some(now)).then_some(now)
     }
 
+    /// True when acknowledgements wait for the disk and the checkpoints do not say of all closed segments that
+    /// are on it that they are.
+    pub(crate) fn has_new_durable_segment(&self) -> bool {
+        let recorded = self.recorded.get().map(|told| told.recovery_point);
+        self.log
+            .has_durable_segment_above(recorded.unwrap_or_default())
+    }
+
     /// True when much has been written since the log was last marked.
     pub(crate) fn is_mark_due(&self, now: Instant) -> bool {
         self.log.is_mark_due(now)

@@ -119,6 +119,31 @@ impl TestLog {
     }
 }
 
+/// What a checkpoint is to say soon: that closed segments are on the disk, where that is promised.
+#[test]
+fn a_closed_segment_is_news_when_acknowledgements_wait_for_it() {
+    on_both_engines(|dir| async move {
+        for (nth, options) in [durable(small_segments()), small_segments()]
+            .into_iter()
+            .enumerate()
+        {
+            let dir = dir.join(nth.to_string());
+            std::fs::create_dir(&dir).expect("a directory");
+            let waits = options.acks_wait();
+            let test = TestLog::create(&dir, options).await;
+            test.fill(1).await;
+            test.log.flush().await.expect("flushed");
+            assert!(!test.log.has_durable_segment_above(Offset(0)));
+            test.fill(30).await;
+            test.log.flush().await.expect("flushed");
+            assert_eq!(test.log.has_durable_segment_above(Offset(0)), waits);
+            let told = test.log.recovery_point();
+            assert_eq!(told, test.log.written_end());
+            assert!(!test.log.has_durable_segment_above(told));
+        }
+    });
+}
+
 #[test]
 fn other_values_flush_after_so_many_records() {
     on_plain_engine(|dir| async move {
