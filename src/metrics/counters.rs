@@ -68,6 +68,7 @@ counters! {
     Counter bytes_out = "thalweg_network_sent_bytes_total", "Bytes of response frames sent.";
     Counter fetch_bytes_sendfile = "thalweg_fetch_sendfile_bytes_total", "Record bytes sent to consumers by sendfile, without passing through user memory.";
     Counter fetch_bytes_copied = "thalweg_fetch_copied_bytes_total", "Record bytes sent to consumers from user memory.";
+    Counter fetch_bytes_cold = "thalweg_fetch_cold_bytes_total", "Record bytes sent to consumers that were not in the page cache and were read by the lane.";
     Counter responses_sent = "thalweg_responses_sent_total", "Responses sent.";
     Counter response_writes = "thalweg_response_writes_total", "Write calls for response bytes; below thalweg_responses_sent_total when small responses leave together.";
     Counter frames_refused = "thalweg_frames_refused_total", "Connections closed for a size prefix outside the limits.";
@@ -131,7 +132,12 @@ counters! {
     Gauge quarantined_bytes = "thalweg_quarantined_bytes", "Bytes of these ranges.";
     Gauge compaction_uncleanable = "thalweg_compaction_uncleanable_partitions", "Partitions whose damaged segments keep compaction away from them.";
     Counter flushes = "thalweg_log_flushes_total", "fdatasync calls on logs.";
-    Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory.";
+    Counter sendfile_stalls = "thalweg_sendfile_stalls_total", "sendfile calls on the core that took more than 1 ms: the pages were not in memory after all, or the core was taken away.";
+    Counter cold_reads = "thalweg_cold_reads_total", "Strides that the lane has read for connections of this core.";
+    Counter cold_read_bytes = "thalweg_cold_read_bytes_total", "Bytes of these strides; above thalweg_fetch_cold_bytes_total when slow clients had to give buffers up, and their strides were read again.";
+    Counter cold_read_failures = "thalweg_cold_read_failures_total", "Strides that could not be read; each has closed its connection.";
+    Gauge cold_reads_waiting = "thalweg_cold_reads_waiting", "Strides that connections of this core wait for now, those included that are being read.";
+    Gauge cold_read_oldest_ms = "thalweg_cold_read_oldest_milliseconds", "How long the one of them that was asked for first has been waited for.";
     Counter reactor_ops = "thalweg_reactor_operations_total", "File operations given to the engine.";
     Counter reactor_short_writes = "thalweg_reactor_short_writes_total", "File writes that came back short and were submitted again.";
     Gauge reactor_in_flight = "thalweg_reactor_in_flight", "File operations in flight now.";

@@ -58,6 +58,7 @@ stages! {
     Produce = "thalweg_produce_seconds", "A produce request, from its last byte to its answer being ready.";
     Fetch = "thalweg_fetch_seconds", "A fetch request without its wait for records.";
     FetchWait = "thalweg_fetch_wait_seconds", "The wait of a fetch for records (long polling).";
+    ColdRead = "thalweg_cold_read_seconds", "One stride that was not in the page cache, from asking the lane for it to having it.";
     CrossCoreHop = "thalweg_cross_core_hop_seconds", "From putting a request in another core's mailbox to its being taken out.";
     ResponseWrite = "thalweg_response_write_seconds", "From an answer being ready to its last byte being given to the socket.";
 }

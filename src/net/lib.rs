@@ -23,7 +23,7 @@
 //! which keeps the memory it was read into (small ones share chunks, large ones buffers that are filled
 //! again: `read_buffers`); one boxed future, no list for a single answer, no timer; one poll of each half
 //! per wake; record bytes of fetch answers are not touched (`sendfile`) unless the log still holds them in
-//! memory. Measured in `bench/results/hot-path.md`.
+//! memory, or nobody does and the lane has to read them (`ranges`). Measured in `bench/results/hot-path.md`.
 //!
 //! Start reading at [`serve`](serve()), then [`Service`].
 
@@ -34,6 +34,7 @@ mod conn;
 mod frame;
 mod limits;
 mod queue;
+mod ranges;
 mod read_buffers;
 mod response;
 mod serve;
@@ -46,7 +47,7 @@ pub use crate::budget::{Acquire, MemoryBudget, MemoryPermit};
 pub use crate::conn::{Client, ConnState};
 pub use crate::frame::{Foreign, FrameBuffer, FrameError};
 pub use crate::limits::{ConnectionLimits, Limits};
-pub use crate::response::{Part, RecordSource, Response};
+pub use crate::response::{FileRange, Heat, Part, RecordSource, Response};
 pub use crate::serve::serve;
 pub use crate::service::{Answer, Closing, Reply, Service, Verdict};
 pub use crate::shard_net::ShardNet;

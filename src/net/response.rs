@@ -9,15 +9,31 @@ use thalweg_reactor::fs::File;
 pub enum Part {
     /// Bytes in memory.
     Bytes(Bytes),
-    /// A range of a file, sent by `sendfile`.
-    File {
-        /// The file; held open until the range was sent.
-        file: File,
-        /// First byte.
-        position: u64,
-        /// Length in bytes.
-        len: u32,
-    },
+    /// A range of a file.
+    File(FileRange),
+}
+
+/// A range of a file on its way to a socket.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    /// The file; held open until the range was sent.
+    pub file: File,
+    /// First byte.
+    pub position: u64,
+    /// Length in bytes.
+    pub len: u32,
+    /// Whether it is in the page cache.
+    pub heat: Heat,
+}
+
+/// What is known about a range of a file before it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heat {
+    /// It was written a moment ago: it is in the page cache.
+    Hot,
+    /// The page cache is asked, stride by stride: what is there goes by `sendfile`, the rest is read by the
+    /// lane ([`thalweg_reactor::lane`]).
+    Unknown,
 }
 
 /// Where the record bytes for one gap of an encoded response are.
@@ -25,15 +41,8 @@ pub enum Part {
 pub enum RecordSource {
     /// In memory: the tail of a log that its append buffers still hold.
     Memory(Bytes),
-    /// In a file.
-    File {
-        /// The segment.
-        file: File,
-        /// First byte.
-        position: u64,
-        /// Length in bytes.
-        len: u32,
-    },
+    /// In a file: a segment.
+    File(FileRange),
 }
 
 impl RecordSource {
@@ -42,7 +51,7 @@ impl RecordSource {
     pub fn len(&self) -> usize {
         match self {
             RecordSource::Memory(bytes) => bytes.len(),
-            RecordSource::File { len, .. } => *len as usize,
+            RecordSource::File(range) => range.len as usize,
         }
     }
 
@@ -98,17 +107,7 @@ impl Response {
                     response.records_copied += bytes.len();
                     response.push_bytes(bytes);
                 }
-                RecordSource::File {
-                    file,
-                    position,
-                    len,
-                } => {
-                    response.rest.push(Part::File {
-                        file,
-                        position,
-                        len,
-                    });
-                }
+                RecordSource::File(range) => response.rest.push(Part::File(range)),
             }
         }
         response.push_bytes(rest);
@@ -174,7 +173,7 @@ mod tests {
         for part in response.clone().into_parts() {
             match part {
                 Part::Bytes(bytes) => all.extend_from_slice(&bytes),
-                Part::File { .. } => panic!("no files here"),
+                Part::File(_) => panic!("no files here"),
             }
         }
         all

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use thalweg_metrics::{CloseReason, Stage};
-use thalweg_reactor::fs::File;
+use thalweg_reactor::lane::Reader;
 use thalweg_reactor::net::{More, SendFileError};
 use thalweg_reactor::time;
 use thalweg_types::limits::{RESPONSE_WRITE_BYTES_MAX, SENDFILE_QUANTUM_BYTES};
@@ -18,6 +18,7 @@ const LIST_KEPT_MAX: usize = 4;
 /// Sends answers in order until the connection ends.
 pub(crate) async fn write_answers(link: &Link) -> Closing {
     let mut responses = Vec::new();
+    let mut cold = Reader::new();
     loop {
         let then = poll_fn(|cx| {
             let mut queue = link.conn.queue.borrow_mut();
@@ -25,7 +26,7 @@ pub(crate) async fn write_answers(link: &Link) -> Closing {
         })
         .await;
         if !responses.is_empty()
-            && let Err(closing) = send(link, &mut responses).await
+            && let Err(closing) = send(link, &mut cold, &mut responses).await
         {
             return closing;
         }
@@ -39,13 +40,18 @@ pub(crate) async fn write_answers(link: &Link) -> Closing {
 }
 
 /// Sends what `responses` holds and leaves it empty.
-async fn send(link: &Link, responses: &mut Vec<Response>) -> Result<(), Closing> {
+async fn send(
+    link: &Link,
+    cold: &mut Reader,
+    responses: &mut Vec<Response>,
+) -> Result<(), Closing> {
     let started = time::now();
     let count = responses.len();
     let memory: usize = responses.iter().map(Response::memory_bytes).sum();
     let copied: usize = responses.iter().map(Response::records_copied).sum();
     let mut outgoing = Outgoing {
         link,
+        cold,
         pending: Vec::new(),
         pending_bytes: 0,
     };
@@ -67,9 +73,22 @@ async fn send(link: &Link, responses: &mut Vec<Response>) -> Result<(), Closing>
     Ok(())
 }
 
+/// By which way record bytes go.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// With the rest of an answer, out of its memory.
+    Memory,
+    /// By `sendfile`.
+    Sendfile,
+    /// By the lane.
+    Lane,
+}
+
 /// Bytes that leave with the next write.
-struct Outgoing<'a> {
-    link: &'a Link,
+pub(crate) struct Outgoing<'a> {
+    pub(crate) link: &'a Link,
+    /// Reads what is not in the page cache.
+    pub(crate) cold: &'a mut Reader,
     pending: Vec<Bytes>,
     pending_bytes: usize,
 }
@@ -81,14 +100,10 @@ impl Outgoing<'_> {
             left -= 1;
             match part {
                 Part::Bytes(bytes) => self.add(bytes).await?,
-                Part::File {
-                    file,
-                    position,
-                    len,
-                } => {
+                Part::File(range) => {
                     self.flush(More::Yes).await?;
                     let more = if left == 0 { More::No } else { More::Yes };
-                    self.send_file(&file, position, len, more).await?;
+                    self.send_range(&range, more).await?;
                 }
             }
         }
@@ -114,7 +129,7 @@ impl Outgoing<'_> {
                 self.expect_taken();
                 let written = self.link.stream.write_all_vectored(several, more).await;
                 written.map_err(|error| Closing::from_socket(&error))?;
-                self.count(bytes as u64, 0);
+                self.count(bytes as u64, Way::Memory);
                 Ok(())
             }
         }
@@ -132,37 +147,13 @@ impl Outgoing<'_> {
             };
             let written = self.link.stream.write_all(piece, more).await;
             written.map_err(|error| Closing::from_socket(&error))?;
-            self.count(piece.len() as u64, 0);
+            self.count(piece.len() as u64, Way::Memory);
         }
         Ok(())
     }
 
-    async fn send_file(
-        &self,
-        file: &File,
-        position: u64,
-        len: u32,
-        more: More,
-    ) -> Result<(), Closing> {
-        let mut done = 0u64;
-        let len = u64::from(len);
-        while done < len {
-            let piece = (len - done).min(SENDFILE_QUANTUM_BYTES as u64);
-            self.expect_taken();
-            let more = if done + piece < len { More::Yes } else { more };
-            let sent = self
-                .link
-                .stream
-                .send_file(file, position + done, piece, more)
-                .await;
-            sent.map_err(|error| Closing::from_send_file(&error))?;
-            self.count(piece, piece);
-            done += piece;
-        }
-        Ok(())
-    }
-
-    fn expect_taken(&self) {
+    /// The client must take the next piece in time.
+    pub(crate) fn expect_taken(&self) {
         let net = &self.link.net;
         self.link
             .conn
@@ -170,12 +161,16 @@ impl Outgoing<'_> {
             .await_taken(Some(net.due_in(net.limits().write_window)));
     }
 
-    fn count(&self, bytes: u64, by_sendfile: u64) {
+    pub(crate) fn count(&self, bytes: u64, way: Way) {
         self.link.conn.count_out(bytes);
         let mut metrics = self.link.net.metrics().borrow_mut();
         metrics.counters.bytes_out += bytes;
         metrics.counters.response_writes += 1;
-        metrics.counters.fetch_bytes_sendfile += by_sendfile;
+        match way {
+            Way::Memory => {}
+            Way::Sendfile => metrics.counters.fetch_bytes_sendfile += bytes,
+            Way::Lane => metrics.counters.fetch_bytes_cold += bytes,
+        }
     }
 }
 

@@ -46,6 +46,14 @@ pub fn unpin() -> io::Result<()> {
     set_affinity(&allowed())
 }
 
+/// Lets the calling thread run on `cores` only.
+///
+/// # Errors
+/// As [`pin`].
+pub fn restrict(cores: &[usize]) -> io::Result<()> {
+    set_affinity(cores)
+}
+
 fn set_affinity(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for core in cores {

@@ -30,6 +30,7 @@
 //! | `fs::sync_data` | one `fdatasync` on a syncer thread, two futex hand-overs | job, oneshot | none |
 //! | `net::Stream::read_into` | one `recv` per readiness | growth of the caller's buffer | out of the socket |
 //! | `net::Stream::send_file` | one `sendfile` per quantum | none | none in user memory |
+//! | `lane::Reader::ask` | one `preadv2` on a thread of the lane, two futex hand-overs | oneshot | one, out of the page cache |
 //! | `mailbox` send | none while the receiver is busy, one wake when it sleeps | none | moves `T` |
 //!
 //! Start reading at [`runtime`], then `engine/ring.rs`.
@@ -40,6 +41,7 @@ pub mod disk;
 mod engine;
 pub mod failpoint;
 pub mod fs;
+pub mod lane;
 mod log_gate;
 pub mod net;
 pub mod process;

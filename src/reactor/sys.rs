@@ -37,6 +37,17 @@ pub(crate) fn read_at(
     usize::try_from(read).map_err(|_| errno())
 }
 
+/// A flag of [`read_at`]: what it brings into the page cache does not stay there, what was in it does
+/// (`RWF_DONTCACHE`, Linux 6.14). EOPNOTSUPP where the kernel or the file system knows no such.
+pub(crate) const PAST_CACHE: libc::c_int = 0x80;
+
+/// Bytes of a page.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: no pointer is passed.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).map_or(4_096, |bytes| bytes.max(1))
+}
+
 /// Asks `statx` for the mount's id that no other mount gets until the system ends (Linux 6.8).
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
@@ -137,6 +148,21 @@ pub(crate) fn lower_priority() -> Result<(), i32> {
     const LOWEST: libc::c_int = 19;
     // SAFETY: no pointer is passed; on Linux, process 0 is the calling thread.
     match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+/// Lets reads of the calling thread come last at a disk, where its scheduler looks at priorities. Gives the
+/// errno.
+pub(crate) fn lower_io_priority() -> Result<(), i32> {
+    /// The calling thread.
+    const WHO_PROCESS: libc::c_int = 1;
+    /// The class of all who asked for none, and its lowest level.
+    const BEST_EFFORT_LOWEST: libc::c_int = (2 << 13) | 7;
+    // SAFETY: no pointer is passed.
+    let failed = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, BEST_EFFORT_LOWEST) };
+    match failed {
         0 => Ok(()),
         _ => Err(errno()),
     }

@@ -542,6 +542,10 @@ impl Lifecycle {
         metrics.counters.reactor_short_writes = stats.short_ops_resubmitted;
         metrics.counters.reactor_in_flight = stats.ops_started - stats.ops_finished;
         metrics.counters.sendfile_stalls = stats.sendfile_stalls;
+        let (cold, oldest) = thalweg_reactor::lane::waiting();
+        let waited = oldest.map_or(Duration::ZERO, |asked| asked.elapsed());
+        metrics.counters.cold_reads_waiting = cold as u64;
+        metrics.counters.cold_read_oldest_ms = u64::try_from(waited.as_millis()).unwrap_or(0);
         metrics.clone()
     }
 

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use thalweg_metrics::{CloseReason, Stage};
 use thalweg_net::{
-    Closing, ConnState, MemoryPermit, RecordSource, Reply, Response, Service, Verdict,
+    Closing, ConnState, FileRange, Heat, MemoryPermit, RecordSource, Reply, Response, Service,
+    Verdict,
 };
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest};
@@ -453,9 +454,13 @@ fn close(reason: CloseReason, detail: String) -> Verdict {
 }
 
 fn source(plan: ReadPlan) -> RecordSource {
-    RecordSource::File {
+    RecordSource::File(FileRange {
         file: plan.file,
         position: plan.position,
         len: plan.len,
-    }
+        heat: match plan.is_hot {
+            true => Heat::Hot,
+            false => Heat::Unknown,
+        },
+    })
 }

@@ -327,9 +327,10 @@ impl Inner {
             // A flush failed meanwhile, and its event took these batches back.
             return;
         }
+        let now = time::now();
         for (mark, offset_of_max) in batches {
             segment.on_written(mark);
-            state.tail.push(segment.base, *mark);
+            state.tail.push(segment.base, *mark, now);
             note_max(&mut state, mark, *offset_of_max);
         }
         if let Some((last, _)) = batches.last() {

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use thalweg_reactor::fs::File;
+use thalweg_reactor::time;
 use thalweg_types::Offset;
 
 use crate::error::ReadError;
@@ -30,6 +31,8 @@ pub struct ReadPlan {
     pub first_offset: Offset,
     /// Where to go on reading.
     pub next_offset: Offset,
+    /// All of it was written a moment ago, so that the page cache has it. Of other plans that is not known.
+    pub is_hot: bool,
 }
 
 impl ReadPlan {
@@ -46,6 +49,7 @@ impl ReadPlan {
             len: 0,
             first_offset: at,
             next_offset: at,
+            is_hot: false,
         }
     }
 
@@ -57,6 +61,7 @@ impl ReadPlan {
             len: u32::try_from(run.bytes).unwrap_or(u32::MAX),
             first_offset: run.first_offset,
             next_offset: run.end_offset,
+            is_hot: false,
         }
     }
 }
@@ -141,7 +146,10 @@ impl Log {
             return Ok(file_of(state.written_end).map(|file| ReadPlan::nothing(file, from)));
         }
         Ok(match state.tail.find(from, up_to, u64::from(bytes_max)) {
-            TailAnswer::Run(run) => file_of(run.segment).map(|file| ReadPlan::of(file, &run)),
+            TailAnswer::Run(run) => file_of(run.segment).map(|file| ReadPlan {
+                is_hot: state.tail.is_recent(&run, time::now()),
+                ..ReadPlan::of(file, &run)
+            }),
             TailAnswer::NothingBelowBound => {
                 file_of(state.written_end).map(|file| ReadPlan::nothing(file, from))
             }

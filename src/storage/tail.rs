@@ -2,9 +2,10 @@
 //! read and no wait.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use thalweg_types::Offset;
-use thalweg_types::limits::TAIL_BATCHES_MAX;
+use thalweg_types::limits::{HOT_TAIL_MS, TAIL_BATCHES_MAX};
 
 use crate::indexes::BatchMark;
 
@@ -29,15 +30,26 @@ pub(crate) enum TailAnswer {
     NotHot,
 }
 
+/// Of the time within which a write is recent.
+const HALF: Duration = Duration::from_millis(HOT_TAIL_MS / 2);
+
 /// Marks of the last batches, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     marks: VecDeque<(Offset, BatchMark)>,
+    /// What was written since, in two steps, the later one second: what lies behind the begin of the first is
+    /// younger than that. Segment and position.
+    since: [Option<(Instant, (Offset, u64))>; 2],
 }
 
 impl Tail {
     /// A batch was written to the segment at `segment`.
-    pub(crate) fn push(&mut self, segment: Offset, mark: BatchMark) {
+    pub(crate) fn push(&mut self, segment: Offset, mark: BatchMark, now: Instant) {
+        let [_, later] = self.since;
+        let is_over = |(began, _)| now.saturating_duration_since(began) >= HALF;
+        if later.is_none_or(is_over) {
+            self.since = [later, Some((now, (segment, mark.position)))];
+        }
         if self.marks.len() == TAIL_BATCHES_MAX {
             self.marks.pop_front();
         }
@@ -50,7 +62,14 @@ impl Tail {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.marks = VecDeque::new();
+        *self = Tail::default();
+    }
+
+    /// Whether all of `run` was written within [`HOT_TAIL_MS`].
+    pub(crate) fn is_recent(&self, run: &Run, now: Instant) -> bool {
+        let young = |(began, _): &&(Instant, _)| now.saturating_duration_since(*began) < 2 * HALF;
+        let first = self.since.iter().flatten().find(young);
+        first.is_some_and(|(_, begin)| *begin <= (run.segment, run.position))
     }
 
     /// Whole batches from the one that holds `from`, ending below `up_to`, in one segment, of at most
@@ -87,9 +106,11 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
-    use super::{Tail, TailAnswer};
+    use std::time::{Duration, Instant};
+
+    use super::{Run, Tail, TailAnswer};
     use crate::indexes::BatchMark;
-    use thalweg_types::limits::TAIL_BATCHES_MAX;
+    use thalweg_types::limits::{HOT_TAIL_MS, TAIL_BATCHES_MAX};
     use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
     fn push(tail: &mut Tail, segment: i64, position: u64, bytes: u64, base: i64, last: i64) {
@@ -101,7 +122,7 @@ mod tests {
             max_timestamp: TimestampMs(0),
             leader_epoch: LeaderEpoch(0),
         };
-        tail.push(Offset(segment), mark);
+        tail.push(Offset(segment), mark, Instant::now());
     }
 
     fn found(answer: TailAnswer) -> (i64, u64, u64, i64, i64) {
@@ -141,6 +162,46 @@ mod tests {
         );
         assert_eq!(tail.find(Offset(9), all, 1_000), TailAnswer::NotHot);
         assert_eq!(tail.find(Offset(30), all, 1_000), TailAnswer::NotHot);
+    }
+
+    /// Never hot for longer than it says, and hot for half of that at least.
+    #[test]
+    fn what_was_written_a_moment_ago_is_recent() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let run = |position| Run {
+            segment: Offset(0),
+            position,
+            bytes: 10,
+            first_offset: Offset(0),
+            end_offset: Offset(1),
+        };
+        let mut tail = Tail::default();
+        assert!(
+            !tail.is_recent(&run(0), begin),
+            "nothing was written in this life"
+        );
+        let step = HOT_TAIL_MS / 10;
+        for n in 0..100 {
+            let mark = BatchMark {
+                position: n * 10,
+                bytes: 10,
+                base_offset: Offset(n as i64),
+                last_offset: Offset(n as i64),
+                max_timestamp: TimestampMs(0),
+                leader_epoch: LeaderEpoch(0),
+            };
+            tail.push(Offset(0), mark, at(n * step));
+            for written in 0..=n {
+                let age = (n - written) * step;
+                let is_recent = tail.is_recent(&run(written * 10), at(n * step));
+                assert!(is_recent || age >= HOT_TAIL_MS / 2, "{age} ms old at {n}");
+                assert!(!is_recent || age < HOT_TAIL_MS, "{age} ms old at {n}");
+            }
+        }
+        let last = run(990);
+        assert!(tail.is_recent(&last, at(99 * step)));
+        assert!(!tail.is_recent(&last, at(99 * step + HOT_TAIL_MS)), "later");
     }
 
     #[test]

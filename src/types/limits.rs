@@ -125,6 +125,30 @@ pub const APPEND_IOVECS_MAX: usize = 1_024;
 /// Bytes of one `sendfile` call before the connection's task lets others of its shard run.
 pub const SENDFILE_QUANTUM_BYTES: usize = 512 * 1024;
 
+/// How long what was written to a log counts as being in the page cache without asking, in milliseconds.
+pub const HOT_TAIL_MS: u64 = 2_000;
+
+/// Bytes that a cold reader gets at a time, and of each buffer of the lane of cold reads.
+pub const COLD_STRIDE_BYTES: usize = 128 * 1024;
+
+/// Bytes of all these buffers. When full, cold readers wait for each other, one stride each in turn; a
+/// client that takes nothing meanwhile loses its buffer, and its stride is read again.
+pub const COLD_MEMORY_BYTES: usize = 16 * 1024 * 1024;
+
+/// Cold reads of one disk that are under way at once.
+pub const COLD_READS_PER_DISK: usize = 4;
+
+/// Threads of cold reads.
+pub const COLD_THREADS_MAX: usize = 16;
+
+/// File handles that cold readers keep for their next stride. When full, the one that was not used for the
+/// longest time is closed, and opened again when it is wanted.
+pub const COLD_HANDLES_MAX: usize = 64;
+
+/// Time after which the threads, handles and buffers of cold reads are given back when nobody needs them, in
+/// milliseconds.
+pub const COLD_IDLE_MS: u64 = 10_000;
+
 /// Fetches parked on one partition. When full, a fetch is answered at once with what there is.
 pub const PARKED_FETCHES_MAX: usize = 10_000;
 
@@ -418,6 +442,9 @@ pub const QUARANTINE_RANGES_PER_SEGMENT_MAX: usize = 1_000;
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 
 const _: () = assert!(SHARD_ANSWER_MEMORY_BYTES > 4 * CONNECTION_BACKLOG_BYTES_MAX);
+const _: () = assert!(COLD_HANDLES_MAX as u64 <= HANDLES_KEPT_MIN / 2);
+const _: () = assert!(COLD_MEMORY_BYTES >= COLD_STRIDE_BYTES * COLD_THREADS_MAX);
+const _: () = assert!(SENDFILE_QUANTUM_BYTES >= COLD_STRIDE_BYTES);
 const _: () = assert!(REQUEST_ELEMENTS_MAX < PARKED_PARTITIONS_MAX);
 const _: () = assert!(GROUP_BYTES_MAX < COORDINATOR_BYTES_MAX);
 const _: () = assert!(COORDINATOR_SWEEP_ENDS <= COORDINATOR_SWEEP_OFFSETS);

@@ -1,49 +1,18 @@
 //! `flush.messages=1`: acknowledgements and consumers wait for the disk. What "waits" means is shown by
 //! holding up the fdatasyncs that acknowledgements wait for, at a failpoint of the test build.
 
-use std::path::PathBuf;
-
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::ProduceRequest;
 
 use crate::administering::alter;
 use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options, eventually};
+use crate::gate::Gate;
 use crate::idempotence;
 use crate::wire::{Connection, Topic, error, newest, only, produce_request};
 
 const TOPIC: i8 = 2;
 const WAITS: (&str, &str) = ("flush.messages", "1");
-
-/// Fdatasyncs for acknowledgements wait as long as the file of this is there.
-struct Gate {
-    file: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Gate {
-    fn open() -> (Gate, Options) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("closed");
-        let points = format!("THALWEG_FAILPOINTS=ack flush=hold:{}", file.display());
-        // The process's few; an argument of a program needs a text that lives as long.
-        let points: &'static str = Box::leak(points.into_boxed_str());
-        let options = Options {
-            wrapper: vec!["env", points],
-            ..Options::default()
-        };
-        let _folder = folder;
-        (Gate { file, _folder }, options)
-    }
-
-    fn close(&self) {
-        std::fs::write(&self.file, "").expect("a file");
-    }
-
-    fn release(&self) {
-        std::fs::remove_file(&self.file).expect("it was closed");
-    }
-}
 
 /// A connection with a batch on its way.
 fn sent(broker: &Broker, topic: &Topic, acks: i16, batch: Vec<u8>) -> Connection {
@@ -70,7 +39,7 @@ fn written(broker: &Broker) -> f64 {
 
 #[test]
 fn r2_acks_retries_and_consumers_wait_for_the_disk() {
-    let (gate, options) = Gate::open();
+    let (gate, options) = Gate::at("ack flush");
     let broker = Broker::start_with(options);
     let mut client = broker.connect();
     let durable = client.create_topic("durable", 1, &[WAITS]);
@@ -119,7 +88,7 @@ fn r2_acks_retries_and_consumers_wait_for_the_disk() {
 
 #[test]
 fn r2_the_setting_is_live_and_has_a_default_of_the_broker() {
-    let (gate, options) = Gate::open();
+    let (gate, options) = Gate::at("ack flush");
     let mut broker = Broker::start_with(options.clone());
     let mut client = broker.connect();
     let topic = client.create_topic("changed", 1, &[]);

@@ -7,6 +7,7 @@
 mod administering;
 mod batch;
 mod broker;
+mod cold_reads;
 mod command_consume;
 mod command_group;
 mod command_line;
@@ -22,6 +23,7 @@ mod durable;
 mod engine;
 mod failpoints;
 mod fetching;
+mod gate;
 mod group_offsets;
 mod groups;
 mod idempotence;

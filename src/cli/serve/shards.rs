@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
@@ -14,11 +15,15 @@ use thalweg_control::{
 };
 use thalweg_metrics::CoreMetrics;
 use thalweg_net::{Acceptor, ConnectionSlots, Incoming};
+use thalweg_reactor::lane::{self, LaneOptions};
 use thalweg_reactor::net::Listeners;
 use thalweg_reactor::{EngineChoice, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_shard::ShardSetup;
 use thalweg_types::ShardId;
-use thalweg_types::limits::MAILBOX_MESSAGES_MAX;
+use thalweg_types::limits::{
+    COLD_HANDLES_MAX, COLD_IDLE_MS, COLD_MEMORY_BYTES, COLD_READS_PER_DISK, COLD_STRIDE_BYTES,
+    COLD_THREADS_MAX, MAILBOX_MESSAGES_MAX,
+};
 
 use super::cleaners::Cleaners;
 use super::fatal;
@@ -46,6 +51,7 @@ impl Shards {
         inboxes: Vec<mailbox::Receiver<ShardCommand>>,
     ) -> anyhow::Result<Shards> {
         let count = layout.pins.len();
+        lane::set_up(cold_reads(layout));
         let view = Arc::new(empty_view(dirs, config, endpoints, u16::try_from(count)?));
         let mut shards = Shards {
             threads: Vec::new(),
@@ -165,6 +171,19 @@ impl Shards {
         self.cleaners.join();
         self.scrubbing.join();
         stopped
+    }
+}
+
+/// The lane of cold reads: on the cores that no shard has.
+fn cold_reads(layout: &Layout) -> LaneOptions {
+    LaneOptions {
+        stride_bytes: COLD_STRIDE_BYTES,
+        memory_bytes: COLD_MEMORY_BYTES,
+        per_disk: COLD_READS_PER_DISK,
+        threads_max: COLD_THREADS_MAX,
+        handles_max: COLD_HANDLES_MAX,
+        idle: Duration::from_millis(COLD_IDLE_MS),
+        cores: layout.spare.clone(),
     }
 }
 

@@ -2,40 +2,11 @@
 
 mod rig;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
+use rig::answers::{encoded, file_of, range};
 use rig::{Rig, frame, run};
 use thalweg_metrics::CloseReason;
-use thalweg_net::{Limits, RecordSource, Response};
-use thalweg_protocol::wire::{Encoded, Gap};
-use thalweg_reactor::fs::{self, File, OpenMode};
-
-async fn file_of(dir: &tempfile::TempDir, bytes: Vec<u8>) -> File {
-    let file = fs::open(&dir.path().join("segment"), OpenMode::CreateNew)
-        .await
-        .expect("created");
-    fs::write_at(&file, vec![Bytes::from(bytes)], 0)
-        .await
-        .expect("written");
-    file
-}
-
-/// A response of head, gap, middle, gap, tail.
-fn encoded(first: u32, second: u32) -> Encoded {
-    let mut bytes = BytesMut::new();
-    bytes.put_u32(4 + first + 6 + second + 4);
-    bytes.put_slice(b"headmiddletail");
-    let gaps = vec![
-        Gap { at: 8, len: first },
-        Gap {
-            at: 14,
-            len: second,
-        },
-    ];
-    Encoded {
-        bytes: bytes.freeze(),
-        gaps,
-    }
-}
+use thalweg_net::{Heat, Limits, RecordSource, Response};
 
 #[test]
 fn a_fetch_answer_interleaves_headers_and_file_ranges_and_counts_both_ways() {
@@ -45,11 +16,7 @@ fn a_fetch_answer_interleaves_headers_and_file_ranges_and_counts_both_ways() {
         let file = file_of(&dir, data.clone()).await;
         let memory = Bytes::from_static(b"still in memory");
         let sources = vec![
-            RecordSource::File {
-                file,
-                position: 1_000,
-                len: 1_500_000,
-            },
+            range(&file, 1_000, 1_500_000, Heat::Hot),
             RecordSource::Memory(memory.clone()),
         ];
         let response = Response::interleave(encoded(1_500_000, memory.len() as u32), sources);
@@ -84,16 +51,8 @@ fn a_file_that_is_too_short_closes_the_connection_after_its_header() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = file_of(&dir, vec![1; 100]).await;
         let sources = vec![
-            RecordSource::File {
-                file: file.clone(),
-                position: 50,
-                len: 100,
-            },
-            RecordSource::File {
-                file,
-                position: 0,
-                len: 1,
-            },
+            range(&file, 50, 100, Heat::Unknown),
+            range(&file, 0, 1, Heat::Unknown),
         ];
         let response = Response::interleave(encoded(100, 1), sources);
         *rig.service.prepared.borrow_mut() = Some(response);

@@ -79,6 +79,21 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
     }
 }
 
+/// True when `[offset, offset + len)` can be read without waiting for a disk: all of it is in the page cache
+/// and its last byte, which read-ahead brings last, can be read now. Kernels before 6.5 answer for the
+/// last byte only. Nothing is read for the question where the kernel can tell without.
+pub fn is_resident(file: &File, offset: u64, len: u64) -> bool {
+    let Some(last) = offset.checked_add(len).and_then(|end| end.checked_sub(1)) else {
+        return false;
+    };
+    let page = sys::page_bytes();
+    let wanted = last / page - offset / page + 1;
+    if cached_pages(file, offset, len).is_some_and(|pages| pages < wanted) {
+        return false;
+    }
+    matches!(read_cached(file, last, &mut [0]), Ok(Some(1)))
+}
+
 /// From now on reads of this handle bring nothing into the page cache but what they ask for. Where the
 /// file system does not know of it, nothing changes.
 pub fn no_read_ahead(file: &File) {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::workers::REAPER;
 
@@ -19,7 +21,11 @@ struct Inner {
     /// `None` only inside `drop`.
     file: Option<fs::File>,
     path: PathBuf,
+    id: u64,
+    disk: OnceLock<u64>,
 }
+
+static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
 /// How [`super::open`] opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +71,20 @@ impl File {
         File(Arc::new(Inner {
             file: Some(file),
             path,
+            id: LAST_ID.fetch_add(1, Ordering::Relaxed),
+            disk: OnceLock::new(),
         }))
+    }
+
+    /// A number that no other open file of the process has or had. Clones have the same.
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// A number of the file system that it is on.
+    pub(crate) fn disk(&self) -> u64 {
+        let ask = || self.std().metadata().map_or(0, |meta| meta.dev());
+        *self.0.disk.get_or_init(ask)
     }
 
     /// The path it was opened by. A later rename does not change it.

@@ -13,7 +13,7 @@ mod namespace;
 mod syncer;
 
 pub use data::{
-    cached_pages, forget_cached, no_read_ahead, read_at, read_cached, sync_data,
+    cached_pages, forget_cached, is_resident, no_read_ahead, read_at, read_cached, sync_data,
     sync_in_background, write_at,
 };
 pub use file::{File, FsError, OpenMode, os_error};

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use nix::sys::socket::{MsgFlags, send, sendmsg, shutdown};
@@ -12,10 +13,14 @@ use tokio::net::TcpStream;
 
 use super::listener::Accepted;
 use super::{READ_STEP_BYTES, SEND_QUANTUM_BYTES};
-use crate::{stats, task};
+use crate::lane::Stride;
+use crate::{stats, task, time};
 
 /// Slices of one vectored send (`IOV_MAX`).
 const IOVECS_MAX: usize = 1_024;
+
+/// How long a client may take nothing of a stride while others wait for its buffer.
+const STRIDE_HELD: Duration = Duration::from_millis(50);
 
 /// Least room in a buffer that is worth a read.
 const READ_ROOM_BYTES_MIN: usize = 4 * 1024;
@@ -201,6 +206,39 @@ impl Stream {
             }
             self.after_copy(sent, &mut quantum).await;
         }
+    }
+
+    /// Sends a stride of the lane and gives it back; gives the count of bytes. They are fewer than there are
+    /// when the client takes nothing for a moment while others wait for the buffer: read the rest
+    /// again when the stream is [writable](Stream::writable).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn write_stride(&self, stride: Stride, more: More) -> io::Result<usize> {
+        let mut quantum = SEND_QUANTUM_BYTES;
+        let (fd, flags) = (self.tcp.as_raw_fd(), more.flags());
+        let mut done = 0;
+        while done < stride.len() {
+            let send_rest = || Ok(send(fd, &stride[done..], flags)?);
+            match time::timeout(STRIDE_HELD, self.when_writable(send_rest)).await {
+                Ok(sent) => {
+                    let sent = sent?;
+                    done += sent;
+                    self.after_copy(sent, &mut quantum).await;
+                }
+                Err(_) if stride.lane().is_short() => break,
+                Err(_) => {}
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits until the socket takes bytes. Cancel-safe.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.tcp.writable().await
     }
 
     /// Runs a non-blocking call as soon as the socket can take bytes, again until it does.

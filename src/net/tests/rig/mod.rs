@@ -1,6 +1,8 @@
 //! A server on the loopback whose service does what each frame says, and clients for it.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod answers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;

@@ -1,0 +1,186 @@
+//! Who waits for the lane, and what there is for them: threads, buffers, handles. Plain data under one lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::handle::Handle;
+use super::{LaneOptions, Stride};
+use crate::fs::File;
+use crate::sync::oneshot;
+
+/// A stride that somebody waits for.
+pub(super) struct Request {
+    pub(super) ticket: u64,
+    pub(super) reader: u64,
+    pub(super) disk: u64,
+    pub(super) file: File,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    pub(super) answer: oneshot::Sender<std::io::Result<Stride>>,
+}
+
+/// A request whose turn has come, with the memory to read it into.
+pub(super) struct Work {
+    pub(super) request: Request,
+    pub(super) buffer: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(super) struct Line {
+    /// In the order of asking.
+    waiting: VecDeque<Request>,
+    /// Reads under way, by disk.
+    under_way: HashMap<u64, usize>,
+    free: Vec<Vec<u8>>,
+    pub(super) buffers_out: usize,
+    pub(super) handles: Handles,
+    pub(super) threads: usize,
+    pub(super) idle: usize,
+}
+
+impl Line {
+    pub(super) fn push(&mut self, request: Request) {
+        self.waiting.push_back(request);
+    }
+
+    /// Takes a request back that was not begun.
+    pub(super) fn withdraw(&mut self, ticket: u64) -> Option<Request> {
+        let at = self.waiting.iter().position(|r| r.ticket == ticket)?;
+        self.waiting.remove(at)
+    }
+
+    fn has_buffer(&self, options: &LaneOptions) -> bool {
+        (self.buffers_out + 1) * options.stride_bytes <= options.memory_bytes
+    }
+
+    fn may_begin(&self, request: &Request, options: &LaneOptions) -> bool {
+        let of_disk = self.under_way.get(&request.disk);
+        of_disk.is_none_or(|count| *count < options.per_disk)
+    }
+
+    /// True while a request waits for nothing but a buffer.
+    pub(super) fn waits_for_buffer(&self, options: &LaneOptions) -> bool {
+        !self.has_buffer(options) && self.waiting.iter().any(|r| self.may_begin(r, options))
+    }
+
+    /// True when more could be done at once than there are threads for.
+    pub(super) fn wants_thread(&self, options: &LaneOptions) -> bool {
+        let ready = self
+            .waiting
+            .iter()
+            .filter(|request| self.may_begin(request, options))
+            .take(self.idle + 1)
+            .count();
+        ready > self.idle && self.threads < options.threads_max
+    }
+
+    /// The first request that can be begun now.
+    pub(super) fn take(&mut self, options: &LaneOptions) -> Option<Work> {
+        if !self.has_buffer(options) {
+            return None;
+        }
+        let may_begin = |request: &Request| self.may_begin(request, options);
+        let at = self.waiting.iter().position(may_begin)?;
+        let request = self.waiting.remove(at)?;
+        *self.under_way.entry(request.disk).or_insert(0) += 1;
+        self.buffers_out += 1;
+        let buffer = self.free.pop();
+        Some(Work {
+            request,
+            buffer: buffer.unwrap_or_else(|| vec![0; options.stride_bytes]),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn free_buffers(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(super) fn read_ended(&mut self, disk: u64) {
+        if let Some(count) = self.under_way.get_mut(&disk) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&disk);
+            }
+        }
+    }
+
+    /// A buffer is needed no more. Without a thread nobody will ask for it soon.
+    pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
+        self.buffers_out -= 1;
+        if self.threads > 0 {
+            self.free.push(buffer);
+        }
+    }
+
+    /// Takes out what nobody has needed for `idle`; the memory, when no thread is left.
+    pub(super) fn expire(&mut self, idle: Duration) -> (Vec<Vec<u8>>, Vec<Arc<Handle>>) {
+        let free = match self.threads {
+            0 => std::mem::take(&mut self.free),
+            _ => Vec::new(),
+        };
+        (free, self.handles.unused_for(idle))
+    }
+}
+
+/// The handle of one reader on one file.
+struct Kept {
+    reader: u64,
+    file: u64,
+    handle: Arc<Handle>,
+    used: Instant,
+}
+
+/// Open handles, the one used last at the end.
+#[derive(Default)]
+pub(super) struct Handles(VecDeque<Kept>);
+
+impl Handles {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn get(&mut self, reader: u64, file: &File) -> Option<Arc<Handle>> {
+        let is_it = |kept: &Kept| kept.reader == reader && kept.file == file.id();
+        let at = self.0.iter().position(is_it)?;
+        let mut kept = self.0.remove(at)?;
+        kept.used = Instant::now();
+        let handle = Arc::clone(&kept.handle);
+        self.0.push_back(kept);
+        Some(handle)
+    }
+
+    /// Keeps one more; gives those that have to go for it.
+    pub(super) fn add(
+        &mut self,
+        of: &Request,
+        handle: Arc<Handle>,
+        most: usize,
+    ) -> Vec<Arc<Handle>> {
+        self.0.push_back(Kept {
+            reader: of.reader,
+            file: of.file.id(),
+            handle,
+            used: Instant::now(),
+        });
+        let excess = self.0.len().saturating_sub(most);
+        self.0.drain(..excess).map(|kept| kept.handle).collect()
+    }
+
+    /// The reader is gone.
+    pub(super) fn forget(&mut self, reader: u64) -> Vec<Arc<Handle>> {
+        self.remove_where(|kept| kept.reader == reader)
+    }
+
+    fn unused_for(&mut self, idle: Duration) -> Vec<Arc<Handle>> {
+        let now = Instant::now();
+        self.remove_where(|kept| now.saturating_duration_since(kept.used) >= idle)
+    }
+
+    fn remove_where(&mut self, goes: impl Fn(&Kept) -> bool) -> Vec<Arc<Handle>> {
+        let (gone, kept) = self.0.drain(..).partition::<VecDeque<_>, _>(&goes);
+        self.0 = kept;
+        gone.into_iter().map(|kept| kept.handle).collect()
+    }
+}
