@@ -132,6 +132,7 @@ pub(crate) fn read_at_into(
 /// Makes glibc look host names up in `/etc/hosts` and DNS, whatever `/etc/nsswitch.conf` says.
 #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
 pub(crate) fn look_hosts_up_in_files_and_dns() {
+    // SAFETY: glibc has it with these arguments and this result (`nss.h`).
     unsafe extern "C" {
         fn __nss_configure_lookup(
             database: *const libc::c_char,

@@ -78,13 +78,45 @@ fn unsafe_stays_in_the_reactor() {
     assert_none("unsafe where it may not be, or unexplained", &offenders);
 }
 
-/// Whether a `SAFETY:` comment (or a `# Safety` section, for an `unsafe fn`) stands within the ten
-/// lines up to the one where `unsafe` stands.
+/// Whether a `SAFETY:` comment (or a `# Safety` section, for an `unsafe fn`) belongs to the statement or item
+/// in which `unsafe` stands: on its line, or above it with nothing but attributes, comments and the begin of the
+/// same statement in between.
 fn is_explained(lines: &[&str], line: usize) -> bool {
-    let from = line.saturating_sub(11);
-    lines[from..line]
-        .iter()
-        .any(|text| text.contains("SAFETY:") || text.contains("# Safety"))
+    let says = |text: &str| text.contains("SAFETY:") || text.contains("# Safety");
+    let mut upwards = lines[..line].iter().rev().map(|text| text.trim());
+    if upwards.next().is_some_and(says) {
+        return true;
+    }
+    for text in upwards {
+        if text.starts_with("//") || text.starts_with("#[") {
+            if says(text) {
+                return true;
+            }
+        } else if text.is_empty() || text.ends_with([';', '{', '}', ',']) {
+            return false;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_safety_comment_counts_for_its_own_statement_only() {
+    let explained = |text: &str| {
+        let lines: Vec<&str> = text.lines().collect();
+        is_explained(&lines, lines.len())
+    };
+    assert!(explained("// SAFETY: so.\nlet a = unsafe {"));
+    assert!(explained(
+        "// SAFETY: so.\n// And so.\n#[allow(x)]\nlet a =\n    unsafe {"
+    ));
+    assert!(explained("/// # Safety\n/// So.\npub unsafe fn f() {"));
+    assert!(!explained(
+        "fn f() {\n    // SAFETY: so.\n    unsafe { g() }\n}\nfn h() {\n    unsafe { g() }"
+    ));
+    assert!(!explained(
+        "// SAFETY: so.\nunsafe { g() };\nunsafe { h() }"
+    ));
+    assert!(!explained("unsafe { h() }"));
 }
 
 #[test]
