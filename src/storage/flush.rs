@@ -18,6 +18,7 @@ use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
 use crate::handles;
+use crate::leftovers::Leftover;
 use crate::log::{AppendBatch, Log, LogEvent, Names, Stage};
 use crate::next_segment::{self, NextSegment};
 use crate::segment::Segment;
@@ -357,10 +358,8 @@ impl Log {
         inner.judged(synced.map_err(LogError::io("sync", &inner.parent)))?;
         failpoint::pass("delete: synced");
         task::spawn(async move {
-            // What stays is removed at the next start.
-            if let Err(error) = fs::remove_dir_all(&aside).await {
-                tracing::warn!(path = %aside.display(), %error, "can not remove a deleted partition");
-            }
+        let (leftovers, health) = self.leftovers();
+            leftovers.remove([Leftover::Folder(aside)], &health).await;
         });
         Ok(())
     }

@@ -10,6 +10,7 @@ use thalweg_types::{LeaderEpoch, Offset};
 
 use crate::cache::SegmentCache;
 use crate::health::DirHealth;
+use crate::leftovers::Leftovers;
 use crate::name::PartitionName;
 use crate::queued::QueuedBytes;
 use crate::scrub::Scrubber;
@@ -48,6 +49,8 @@ pub struct LogOptions {
     pub writers: Writers,
     /// Checks segments apart from the log's thread; without one that is done on it.
     pub scrubber: Option<Scrubber>,
+    /// Files that can not be removed yet; the logs of one shard share it.
+    pub leftovers: Rc<Leftovers>,
     /// Whether the log directory works; the logs in it share it.
     pub health: Arc<DirHealth>,
     /// Where writes, rolls and flushes are counted; the logs of one shard share it.
@@ -69,6 +72,7 @@ impl Default for LogOptions {
             cache: SegmentCache::new(),
             queued: Rc::default(),
             writers: Writers::default(),
+            leftovers: Rc::default(),
             scrubber: None,
             health: Arc::default(),
             metrics: Rc::new(RefCell::new(CoreMetrics::new(0, 1))),

@@ -10,6 +10,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_reactor::{failpoint, fs, task, time};
@@ -17,6 +18,8 @@ use thalweg_types::{Offset, TimestampMs};
 
 use crate::error::{LogError, ReadError, is_lack_of_room};
 use crate::handles;
+use crate::health::DirHealth;
+use crate::leftovers::{Leftover, Leftovers};
 use crate::listing::list;
 use crate::log::Log;
 use crate::name::{
@@ -204,7 +207,7 @@ impl Log {
         }
         failpoint::pass("removal: all renamed");
         self.inner.files_unsynced();
-        task::spawn(unlink_later(aside, delay));
+        self.unlink_later(aside, delay);
         self.remove_useless_snapshots().await?;
         let state = self.inner.state.borrow();
         let counters = &mut state.options.metrics.borrow_mut().counters;
@@ -267,15 +270,21 @@ impl Log {
     }
 }
 
-pub(crate) async fn unlink_later(files: Vec<PathBuf>, delay: Duration) {
-    time::sleep(delay).await;
-    for path in files {
-        match fs::unlink(&path).await {
-            // Its partition may be deleted meanwhile.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "removed at the next start");
-            }
-            Ok(()) | Err(_) => failpoint::pass("removal: file unlinked"),
-        }
+impl Log {
+    /// Unlinks files in a while, and again until they are gone.
+    pub(crate) fn unlink_later(&self, files: Vec<PathBuf>, delay: Duration) {
+        let (leftovers, health) = self.leftovers();
+        task::spawn(async move {
+            time::sleep(delay).await;
+            let files = files.into_iter().map(Leftover::File);
+            leftovers.remove(files, &health).await;
+        });
+    }
+
+    /// Where to leave what can not be removed, and whether its disk works.
+    pub(crate) fn leftovers(&self) -> (Rc<Leftovers>, Arc<DirHealth>) {
+        let state = self.inner.state.borrow();
+        let options = &state.options;
+        (Rc::clone(&options.leftovers), Arc::clone(&options.health))
     }
 }

@@ -438,6 +438,39 @@ pub const SCRUB_LOOKS_WAITING_MAX: usize = 1_024;
 /// Damaged ranges of one segment that are told apart: from the last one on, all of it counts as damaged.
 pub const QUARANTINE_RANGES_PER_SEGMENT_MAX: usize = 1_000;
 
+/// Bytes that a move of a log to another log directory copies in one slice; other work of the core comes in
+/// between.
+pub const MOVE_SLICE_BYTES: u64 = 1024 * 1024;
+
+/// A move holds appends back for its last step once no more than so many bytes are missing.
+pub const MOVE_LAST_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Time until a move is tried again that lacked something or came upon a changed log.
+pub const MOVE_AGAIN_AFTER_MS: u64 = 1_000;
+
+/// The same of bytes in closed segments whose copies are not known to be on the disk.
+pub const MOVE_UNCLOSED_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Bytes of appends to one log that wait while its place changes; further ones are told to come again.
+pub const MOVE_HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How often a move may find, with appends held back, that the log has changed, before it gives up.
+pub const MOVE_LAST_STEPS_MAX: u32 = 100;
+
+/// Files and folders of a shard that could not be removed and are tried again; what is beyond waits for the
+/// next start.
+pub const LEFTOVERS_WAITING_MAX: usize = 100_000;
+
+/// Time until what could not be removed is tried again, at first.
+pub const LEFTOVERS_AGAIN_AFTER_MS_MIN: u64 = 1_000;
+
+/// The same after many tries of no avail.
+pub const LEFTOVERS_AGAIN_AFTER_MS_MAX: u64 = 60_000;
+
+/// Partitions that are offline of which one core tells by name when it is asked what it does not serve, and as
+/// many ranges in quarantine; beyond, it says how many.
+pub const UNSERVED_LINES_MAX: usize = 10_000;
+
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 

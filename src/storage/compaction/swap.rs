@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use thalweg_reactor::{failpoint, fs, task};
+use thalweg_reactor::{failpoint, fs};
 use thalweg_types::Offset;
 
 use super::groups::Room;
@@ -32,7 +32,7 @@ use crate::listing::list;
 use crate::log::Log;
 use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
 use crate::quarantine::Placed;
-use crate::removal::{files_of, unlink_later};
+use crate::removal::files_of;
 use crate::segment::Segment;
 
 impl Log {
@@ -165,7 +165,7 @@ impl Log {
             self.set_aside(*old, &mut aside).await?;
         }
         failpoint::pass("compaction: old files aside");
-        task::spawn(unlink_later(aside, delay));
+        self.unlink_later(aside, delay);
         for new in &news {
             self.settle(new.base).await?;
             self.inner.state.borrow().options.cache.add(new);
