@@ -33,8 +33,18 @@ struct Report {
     data_dirs: Vec<PathBuf>,
     /// In the order of the checks.
     findings: Vec<Finding>,
-    /// With `--probe` only.
+    /// With `--probe` only: of the first directory.
     probe: Option<Probe>,
+    /// With `--probe` only: of each directory.
+    probes: Vec<Probed>,
+}
+
+/// What the disk of one directory did.
+#[derive(Serialize)]
+struct Probed {
+    data_dir: PathBuf,
+    #[serde(flatten)]
+    probe: Probe,
 }
 
 /// Looks, and prints what was found.
@@ -50,18 +60,23 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         folders.push(existing(dir)?);
     }
     let findings = examine(&System::of_this_machine(), &folders);
-    let probe = if args.probe {
+    let mut probes = Vec::new();
+    if args.probe {
         let seconds = f64::from(args.seconds);
-        let folder = &folders[0];
-        Some(probe::measure(folder, seconds).map_err(|error| cannot_probe(folder, &error))?)
-    } else {
-        None
-    };
+        for (folder, data_dir) in folders.iter().zip(&data_dirs) {
+            let probe = probe::measure(folder, seconds);
+            probes.push(Probed {
+                data_dir: data_dir.clone(),
+                probe: probe.map_err(|error| cannot_probe(folder, &error))?,
+            });
+        }
+    }
     let report = Report {
         data_dir: data_dirs[0].clone(),
         data_dirs,
         findings,
-        probe,
+        probe: probes.first().map(|probed| probed.probe),
+        probes,
     };
     if args.json {
         output::json(&report)?;
@@ -125,9 +140,12 @@ fn print(report: &Report) -> io::Result<()> {
     for finding in &report.findings {
         output::line(&finding.shown())?;
     }
-    if let Some(probe) = &report.probe {
+    for probed in &report.probes {
         output::line("")?;
-        for line in probe.shown() {
+        if report.probes.len() > 1 {
+            output::line(&format!("{}:", probed.data_dir.display()))?;
+        }
+        for line in probed.probe.shown() {
             output::line(&line)?;
         }
     }

@@ -341,6 +341,20 @@ impl BrokerConfig {
         self.int("fetch.max.bytes").unsigned_abs()
     }
 
+    /// `thalweg.log.dirs.probe.interval.ms`; `None` when idle directories are left alone.
+    #[must_use]
+    pub fn log_dirs_probe_interval_ms(&self) -> Option<u64> {
+        let interval = u64::try_from(self.long("thalweg.log.dirs.probe.interval.ms"));
+        interval.ok().filter(|interval| *interval > 0)
+    }
+
+    /// `replica.alter.log.dirs.io.max.bytes.per.second`, of each core.
+    #[must_use]
+    pub fn replica_alter_log_dirs_io_max_bytes_per_second(&self) -> u64 {
+        self.long("replica.alter.log.dirs.io.max.bytes.per.second")
+            .unsigned_abs()
+    }
+
     /// `log.flush.scheduler.interval.ms`.
     #[must_use]
     pub fn log_flush_scheduler_interval_ms(&self) -> u64 {

@@ -777,6 +777,15 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
          background. With `thalweg.log.flush.interval.ms` it bounds what a crash of the machine takes \
          and what the start after it checks; nobody waits for it.",
     )
+    Property::broker(
+        "thalweg.log.dirs.probe.interval.ms",
+        Kind::Long(Bounds::at_least(-1)),
+        "10000",
+        "A log directory in which nothing was synced for so long is asked by a small write and an fdatasync \
+         (`thalweg-probe`) whether its disk still works. -1 or 0: never, so that the failure of an idle disk \
+         shows only when it is next written to.",
+    )
+    .active(),
     .active(),
     Property::broker(
         "thalweg.log.flush.interval.ms",

@@ -47,8 +47,19 @@ pub struct DiskWatch {
 impl DiskWatch {
     /// Looks once at each, so that the first request meets what is true, and from then on in the
     /// background.
-    pub async fn begin(headroom: Headroom, facts: &Arc<Facts>, dirs: Vec<Arc<DirHealth>>) {
+    ///
+    /// With `probe_every`, a directory in which nothing was synced for so long is asked whether it still works.
+    pub async fn begin(
+        headroom: Headroom,
+        probe_every: Option<Duration>,
+        facts: &Arc<Facts>,
+        dirs: Vec<Arc<DirHealth>>,
+    ) {
         for (index, health) in dirs.into_iter().enumerate() {
+            if let Some(every) = probe_every {
+                // A probe that does not come back keeps nobody from looking.
+                task::spawn(probe(Arc::clone(&health), every));
+            }
             let mut watch = DiskWatch {
                 headroom,
                 facts: Arc::clone(facts),
@@ -112,6 +123,14 @@ impl DiskWatch {
 }
 
 #[cfg(test)]
+/// Asks the disk, as long as it works.
+async fn probe(health: Arc<DirHealth>, every: Duration) {
+    while health.failure().is_none() {
+        time::sleep(every).await;
+        health.probe(every).await;
+    }
+}
+
 mod tests {
     use super::Headroom;
 

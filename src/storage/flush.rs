@@ -161,6 +161,7 @@ impl Log {
             drop(in_flight);
             let path = segment.path();
             let covered = self.or_offline("fdatasync", &path, synced)?;
+            health.answered.now();
             let before = segment.on_synced(covered);
             end = end.max(covered.end);
             let state = self.inner.state.borrow();
@@ -357,8 +358,8 @@ impl Log {
         let synced = handles::sync_dir(&inner.parent).await;
         inner.judged(synced.map_err(LogError::io("sync", &inner.parent)))?;
         failpoint::pass("delete: synced");
-        task::spawn(async move {
         let (leftovers, health) = self.leftovers();
+        task::spawn(async move {
             leftovers.remove([Leftover::Folder(aside)], &health).await;
         });
         Ok(())

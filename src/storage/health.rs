@@ -16,6 +16,7 @@ use thalweg_types::limits::DISK_FULL_TOLD_EVERY_MS;
 
 use crate::allowance::Allowance;
 use crate::error::{LogError, is_lack_of_room};
+use crate::probe::Answered;
 use crate::reserve;
 
 /// What happens when a directory fails; gets its path and the reason.
@@ -36,6 +37,7 @@ pub struct DirHealth {
     usable: AtomicU64,
     headroom: AtomicU64,
     told: Mutex<Told>,
+    pub(crate) answered: Answered,
 }
 
 /// What was said of a full disk, so that one at the edge fills no log.

@@ -58,6 +58,7 @@ mod options;
 mod page_cache;
 mod partition_files;
 mod quarantine;
+mod probe;
 mod queued;
 mod read;
 mod recovery;

@@ -7,10 +7,11 @@ fn the_doctor_tells_people_and_machines_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("not/yet");
     let data = data.to_str().expect("UTF-8");
+    let dirs = format!("log.dirs={data},{data}-too");
     let output = thalweg(&[
         "doctor",
-        "--data-dir",
-        data,
+        "--set",
+        &dirs,
         "--json",
         "--probe",
         "--seconds",
@@ -30,7 +31,14 @@ fn the_doctor_tells_people_and_machines_the_same() {
         let is_ok = finding["level"] == "ok";
         assert_eq!(finding["consequence"].is_null(), is_ok, "{finding}");
     }
-    assert!(json["probe"]["write_mb_per_second"].as_f64() > Some(0.0));
+    let probes = json["probes"].as_array().expect("a list");
+    assert_eq!(probes.len(), 2, "{told}");
+    for (probe, name) in probes.iter().zip([data, &format!("{data}-too")]) {
+        assert!(probe["write_mb_per_second"].as_f64() > Some(0.0));
+        assert_eq!(probe["data_dir"], name);
+    }
+    let first = &probes[0]["write_mb_per_second"];
+    assert_eq!(&json["probe"]["write_mb_per_second"], first);
     assert_eq!(
         std::fs::read_dir(folder.path())
             .expect("it is there")

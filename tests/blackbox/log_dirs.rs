@@ -392,6 +392,33 @@ fn st_18_a_failed_sync_takes_one_of_two_directories() {
     assert_eq!(coordinator_of(&mut client, &gone), ErrorCode::None);
 }
 
+/// ST-18, ST-25: a disk to which nobody writes does not keep its failure to itself.
+#[test]
+fn st_18_the_failure_of_an_idle_disk_is_noticed() {
+    if !has_strace() {
+        return;
+    }
+    let (mut broker, client, topic) = with_topic();
+    drop(client);
+    let (a, b) = (held(&broker, "a"), held(&broker, "b"));
+    broker.stop();
+    let probe = broker.data().join("b/thalweg-probe");
+    broker.start_again_with(Options {
+        config: Some(format!("{FILE}thalweg.log.dirs.probe.interval.ms=50\n")),
+        ..failing("fdatasync", "EIO", probe.to_str().expect("UTF-8"))
+    });
+    let line = broker.wait_for_log("LOG DIRECTORY OFFLINE");
+    assert!(line.contains("thalweg-probe"), "{line}");
+    let mut client = broker.connect();
+    eventually("the metadata tells", || {
+        let metadata = client.metadata(&["t"]);
+        (partition_of(&metadata.topics[0], b[0]).leader_id == -1).then_some(())
+    });
+    assert_offline(&mut client, &topic, b[0]);
+    assert_eq!(produced(&mut client, &topic, a[0]), ErrorCode::None);
+    assert!(broker.data().join("a/thalweg-probe").is_file());
+}
+
 fn coordinator_of(client: &mut Connection, group: &str) -> ErrorCode {
     let request = FindCoordinatorRequest {
         coordinator_keys: vec![group.to_owned()],

@@ -16,7 +16,7 @@ const FREE_SHARE: u64 = 10;
 const FILE_BYTES_MAX: u64 = 8 << 30;
 
 /// What the disk did; its JSON has stable names.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Probe {
     /// 10^6 bytes per second in one stream, until all of it was on the device.
     write_mb_per_second: f64,

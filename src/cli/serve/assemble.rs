@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use thalweg_config::BrokerConfig;
@@ -149,7 +149,9 @@ impl Assembly {
         let headroom = self.config.headroom_bytes();
         let headroom = headroom.map_or(Headroom::Derived, Headroom::Bytes);
         // Before anything is written: a full disk gives the reserve back.
-        DiskWatch::begin(headroom, &self.facts, dirs.healths()).await;
+        let probe_every = self.config.log_dirs_probe_interval_ms();
+        let probe_every = probe_every.map(Duration::from_millis);
+        DiskWatch::begin(headroom, probe_every, &self.facts, dirs.healths()).await;
         let metadata = ReadMetadata::read(&dirs, self.config.node_id()).await?;
         let mut shards = Shards::start(
             &self.layout,
