@@ -96,6 +96,7 @@ impl DiskWatch {
         }
         let oldest = health.oldest_operation().filter(|_| !is_offline);
         let facts = LogDirFacts {
+            failure: health.failure().map(ToString::to_string),
             path: health.path().to_string_lossy().into_owned(),
             is_offline,
             is_full: health.is_full() && !is_offline,
@@ -122,7 +123,6 @@ impl DiskWatch {
     }
 }
 
-#[cfg(test)]
 /// Asks the disk, as long as it works.
 async fn probe(health: Arc<DirHealth>, every: Duration) {
     while health.failure().is_none() {
@@ -131,6 +131,7 @@ async fn probe(health: Arc<DirHealth>, every: Duration) {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::Headroom;
 

@@ -1,5 +1,5 @@
 //! Metrics and health over HTTP: `/metrics`, `/healthz`, `/readyz`; and what Kafka's protocol has no request
-//! for: `/groups/NAME/lag`, `/groups/NAME/history`.
+//! for: `/groups/NAME/lag`, `/groups/NAME/history`, `/log-dirs`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,6 +20,7 @@ use crate::history::{self, HistoryAnswer};
 use crate::lag::{self, LagAnswer, LagLine, Positioned};
 use crate::readiness::Readiness;
 use crate::requests::ShardCommand;
+use crate::unserved::{self, DirectoryLine, LogDirsAnswer};
 
 /// A shard that does not answer a scrape within this time is left out of it, and `/healthz` fails.
 const SCRAPE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -57,6 +58,7 @@ pub async fn serve(listener: tokio::net::TcpListener, state: HttpState) -> io::R
         .route("/readyz", get(readyz))
         .route("/groups/{group}/lag", get(group_lag))
         .route("/groups/{group}/history", get(group_history))
+        .route("/log-dirs", get(log_dirs))
         .with_state(Arc::new(state));
     axum::serve(listener, routes).await
 }
@@ -135,6 +137,25 @@ async fn group_history(State(state): State<Arc<HttpState>>, Path(group): Path<St
         rebalances: history::look(&state.shards, &group, SCRAPE_WAIT_MAX).await,
         group,
         cluster_id: state.facts.get().cluster_id,
+    })
+}
+
+/// The log directories, and what is not served of what lies in them.
+async fn log_dirs(State(state): State<Arc<HttpState>>) -> Response {
+    let (unserved, shards_missing) = unserved::look(&state.shards, SCRAPE_WAIT_MAX).await;
+    let facts = state.facts.get();
+    json(&LogDirsAnswer {
+        cluster_id: facts.cluster_id,
+        broker: facts.node_id,
+        directories: facts
+            .log_dirs
+            .into_iter()
+            .map(DirectoryLine::from)
+            .collect(),
+        offline: unserved.offline,
+        quarantined: unserved.quarantined,
+        shards_missing,
+        left_out: unserved.left_out,
     })
 }
 

@@ -29,6 +29,7 @@ mod offline;
 mod progress;
 mod readiness;
 mod requests;
+mod unserved;
 mod view;
 
 pub use controller::{
@@ -50,4 +51,5 @@ pub use requests::{
     PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
 };
 pub use thalweg_metadata::controller::ProducerIdBlock;
+pub use unserved::{OfflineLine, QuarantinedLine, Unserved};
 pub use view::{ClusterView, Endpoint};

@@ -20,6 +20,7 @@ use crate::lag::GroupQuestion;
 use crate::log_dirs::DirIndex;
 use crate::loggers::Loggers;
 use crate::offline::OfflinePartitions;
+use crate::unserved::Unserved;
 use crate::view::ClusterView;
 
 /// What becomes of a topic that was to be created automatically.
@@ -297,6 +298,11 @@ impl ControlHandle {
         let _ = self
             .requests
             .send(ControlRequest::DirectoryFailed(dir))
+    /// Tell what is not served.
+    Unserved {
+        /// Gets it.
+        reply: oneshot::Sender<Unserved>,
+    },
             .await;
     }
 

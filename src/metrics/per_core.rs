@@ -160,6 +160,8 @@ pub struct ProcessFacts {
 /// The state of a log directory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogDirFacts {
+    /// Why nothing of it is served; `None` while it works.
+    pub failure: Option<String>,
     /// As the configuration names it.
     pub path: String,
     /// Its disk has failed.

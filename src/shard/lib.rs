@@ -56,5 +56,6 @@ mod shard;
 mod shard_tests;
 mod together;
 
+mod unserved;
 pub use admission::connection_limits;
 pub use lifecycle::{PeerLink, ShardSetup, connect, spawn};

@@ -210,6 +210,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
             ShardCommand::Scrape { reply } => {
                 let _ = reply.send(life.scrape());
             }
+            ShardCommand::Unserved { reply } => life.shard.tell_unserved(reply),
             ShardCommand::Groups(question) => life.shard.answer_about_groups(question),
             ShardCommand::Stop { reply } => {
                 acceptor.abort();
@@ -447,7 +448,8 @@ impl Lifecycle {
                 }
                 Err(error) => error,
             };
-            self.shard.mark_offline(wanted.id, wanted.dir);
+            let reason = error.to_string();
+            self.shard.mark_offline(wanted.id, wanted.dir, reason);
             failures.extend(refused(&wanted, &error));
             if error.may_pass() {
                 self.waiting.borrow_mut().push(wanted);
@@ -498,7 +500,8 @@ impl Lifecycle {
                 self.shard.coordinators.close(partition.id());
                 self.shard.remove_partition(partition.id());
                 partition.fail();
-                self.shard.mark_offline(partition.id(), Some(dir));
+                let reason = PartitionError::DirectoryOffline.to_string();
+                self.shard.mark_offline(partition.id(), Some(dir), reason);
             }
         }
         let mut waiting = self.waiting.borrow_mut();

@@ -46,9 +46,8 @@ pub(crate) struct Shard {
     view: SharedView,
     partitions: RefCell<IdMap<TopicPartition, Rc<Partition>>>,
     topic_configs: RefCell<IdMap<TopicId, Arc<TopicConfig>>>,
-    /// Partitions of this shard whose log could not be opened, or whose directory failed; each with that,
-    /// if it is here.
-    offline: RefCell<IdMap<TopicPartition, Option<DirIndex>>>,
+    /// Partitions of this shard whose log could not be opened, or whose directory failed.
+    pub(crate) offline: RefCell<IdMap<TopicPartition, Offline>>,
     stopping: Cell<bool>,
     parks: Cell<ParkId>,
     pub(crate) fetch_sessions: RefCell<FetchSessions>,
@@ -80,6 +79,14 @@ impl FetchAnswer {
 /// What a shard is made of.
 pub(crate) struct ShardParts {
     pub(crate) id: ShardId,
+/// A partition that is not served.
+pub(crate) struct Offline {
+    /// The log directory that it is in, if that is here.
+    pub(crate) dir: Option<DirIndex>,
+    /// Why.
+    pub(crate) reason: String,
+}
+
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
     pub(crate) dirs: Arc<[Arc<DirHealth>]>,
@@ -163,15 +170,16 @@ impl Shard {
     }
 
     /// The log of this partition, in that directory, can not be opened: whoever asks is told so.
-    pub(crate) fn mark_offline(&self, id: TopicPartition, dir: Option<DirIndex>) {
-        self.offline.borrow_mut().insert(id, dir);
+    pub(crate) fn mark_offline(&self, id: TopicPartition, dir: Option<DirIndex>, reason: String) {
+        let offline = Offline { dir, reason };
+        self.offline.borrow_mut().insert(id, offline);
         self.control.offline().add(id);
     }
 
     /// A partition that may be offline is gone. Returns the directory that it was in.
     pub(crate) fn forget_offline(&self, id: TopicPartition) -> Option<DirIndex> {
         self.control.offline().remove(id);
-        self.offline.borrow_mut().remove(&id).flatten()
+        self.offline.borrow_mut().remove(&id)?.dir
     }
 
     /// Whether a log directory works, and where it is.

@@ -226,7 +226,8 @@ fn a_partition_that_is_deleted_is_offline_no_more() {
             partition: PartitionIndex(1),
             ..ID
         };
-        rig.shard.mark_offline(other, Some(DirIndex(0)));
+        rig.shard
+            .mark_offline(other, Some(DirIndex(0)), String::new());
         assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 1));
         assert_eq!(rig.shard.forget_offline(other), Some(DirIndex(0)));
         assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 0));

@@ -453,6 +453,16 @@ impl Log {
         matches!(state.stage, Stage::Offline(_)) || state.options.health.failure().is_some()
     }
 
+    /// Why the log serves nothing; `None` while it does.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<str>> {
+        let state = self.inner.state.borrow();
+        match &state.stage {
+            Stage::Offline(reason) => Some(Arc::clone(reason)),
+            Stage::Open | Stage::Closing | Stage::Closed => state.options.health.failure().cloned(),
+        }
+    }
+
     /// Bytes of batches in all segments.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {

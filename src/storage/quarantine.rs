@@ -123,6 +123,18 @@ impl Log {
             .collect()
     }
 
+    /// The same, each range with the file that it is in.
+    #[must_use]
+    pub fn quarantined_in_files(&self) -> Vec<(PathBuf, DamagedRange)> {
+        let state = self.inner.state.borrow();
+        let mut found = Vec::new();
+        for segment in &state.segments {
+            let damaged = segment.damaged.borrow();
+            found.extend(damaged.iter().map(|range| (segment.path(), range.clone())));
+        }
+        found
+    }
+
     /// Number and bytes of [`Log::quarantined`].
     #[must_use]
     pub fn quarantined_size(&self) -> (u64, u64) {
