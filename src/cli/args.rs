@@ -10,6 +10,7 @@ mod admin;
 #[cfg(test)]
 mod documented;
 mod group;
+mod log_dirs;
 mod moment;
 mod records;
 
@@ -24,6 +25,7 @@ pub use group::{
     GroupRemoveMembersArgs, GroupResetArgs, GroupStateChoice, GroupTypeChoice, ResetToArgs,
     TopicChoice,
 };
+pub use log_dirs::{LogDirsArgs, LogDirsCommand, LogDirsDescribeArgs, LogDirsMoveArgs};
 pub(crate) use moment::format_moment;
 pub use records::{
     AcksChoice, AssignorChoice, CodecChoice, ConsumeArgs, PartitionerChoice, ProduceArgs,
@@ -62,6 +64,8 @@ pub enum Command {
     Config(ConfigArgs),
     /// List, describe and delete consumer groups, move their offsets
     Group(GroupArgs),
+    /// Show what is in which log directory, move partitions between them
+    LogDirs(LogDirsArgs),
     /// Send lines of stdin or files to a topic
     Produce(ProduceArgs),
     /// Print the records of a topic

@@ -21,6 +21,7 @@ mod format;
 mod group;
 mod inspect;
 mod interrupt;
+mod log_dirs;
 mod output;
 mod produce;
 mod progress;
@@ -52,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Format(args) => format::run(args),
         Command::Config(args) => config::run(args.command),
         Command::Group(args) => group::run(&args.command),
+        Command::LogDirs(args) => log_dirs::run(args.command),
         Command::Topic(args) => topic::run(args.command),
         Command::Produce(args) => produce::run(&args),
         Command::Consume(args) => consume::run(&args),

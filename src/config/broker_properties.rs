@@ -621,7 +621,7 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     Property::broker_unset(
         "num.replica.alter.log.dirs.threads",
         POSITIVE_INT,
-        "Kafka's threads for moves between directories. Here moves run on background threads.",
+        "Kafka's threads for moves between directories. Here each core moves one partition at a time.",
     )
     .no_meaning(),
     Property::broker(
@@ -714,6 +714,14 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .no_meaning(),
     Property::broker(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        NATURAL_LONG,
+        "9223372036854775807",
+        "Bytes per second that each core copies at most while it moves partitions to other log directories.",
+    )
+    .active()
+    .live(),
+    Property::broker(
         "replica.lag.time.max.ms",
         ANY_LONG,
         "30000",
@@ -770,14 +778,6 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
-        "thalweg.log.flush.interval.bytes",
-        POSITIVE_LONG,
-        "67108864",
-        "Bytes of a log that may be written and not flushed to the device before that is done in the \
-         background. With `thalweg.log.flush.interval.ms` it bounds what a crash of the machine takes \
-         and what the start after it checks; nobody waits for it.",
-    )
-    Property::broker(
         "thalweg.log.dirs.probe.interval.ms",
         Kind::Long(Bounds::at_least(-1)),
         "10000",
@@ -786,6 +786,14 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
          shows only when it is next written to.",
     )
     .active(),
+    Property::broker(
+        "thalweg.log.flush.interval.bytes",
+        POSITIVE_LONG,
+        "67108864",
+        "Bytes of a log that may be written and not flushed to the device before that is done in the \
+         background. With `thalweg.log.flush.interval.ms` it bounds what a crash of the machine takes \
+         and what the start after it checks; nobody waits for it.",
+    )
     .active(),
     Property::broker(
         "thalweg.log.flush.interval.ms",

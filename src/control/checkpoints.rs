@@ -13,6 +13,14 @@ use crate::requests::{LogProgress, NotOpen, StoppedPartition};
 /// Broker epoch in the clean marker while no quorum gives one (ST-7).
 const BROKER_EPOCH_NONE: i64 = -1;
 
+/// What one directory's checkpoints say of a partition, but for its recovery point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entries {
+    log_start: Option<Offset>,
+    high_watermark: Option<Offset>,
+    cleaned_to: Option<Offset>,
+}
+
 /// Entries per partition, begun from what was found at start.
 ///
 /// An entry must not outlive its partition: a topic that is created again under the same name would
@@ -224,6 +232,41 @@ impl Checkpoints {
             self.dir.write_checkpoint(checkpoint, offsets).await?;
         }
         self.dir.write_known_points(&self.known_points).await
+    }
+
+    /// What is said of a partition that another directory takes over.
+    pub(crate) fn entries(&self, name: &PartitionName) -> Entries {
+        Entries {
+            log_start: self.log_starts.get(name).copied(),
+            high_watermark: self.high_watermarks.get(name).copied(),
+            cleaned_to: self.cleaned_to.get(name).copied(),
+        }
+    }
+
+    /// Says the same here, durably, of a log that is on the disk below `durable`.
+    ///
+    /// # Errors
+    /// See [`LogError`].
+    pub(crate) async fn take_over(
+        &mut self,
+        name: &PartitionName,
+        id: TopicPartition,
+        entries: Entries,
+        durable: Offset,
+    ) -> Result<(), LogError> {
+        for (map, entry) in [
+            (&mut self.recovery_points, Some(durable)),
+            (&mut self.log_starts, entries.log_start),
+            (&mut self.high_watermarks, entries.high_watermark),
+            (&mut self.cleaned_to, entries.cleaned_to),
+        ] {
+            match entry {
+                Some(offset) => drop(map.insert(name.clone(), offset)),
+                None => drop(map.remove(name)),
+            }
+        }
+        self.known_points.insert(id, durable);
+        self.write().await
     }
 
     /// Makes durable how far these logs are compacted. An entry may fall back: where its log lost what

@@ -189,7 +189,7 @@ impl Controller {
         } = metadata;
         dirs.begin().await?;
         dirs.give_ids(|| Uuid::from_random(random())).await?;
-        dirs.settle(&image, local, &survey);
+        dirs.settle(&image, local, &survey).await;
         let mut first = Vec::new();
         if records.is_empty() {
             first.extend(initial_records());
@@ -359,6 +359,7 @@ impl Controller {
                 leader_epoch: partition.leader_epoch,
                 dir: self.dirs.place_new(name, told),
                 opening: Recovery::AfterCleanStop.into(),
+                future: None,
             });
         }
         self.view = Arc::clone(&view);

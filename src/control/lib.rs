@@ -47,8 +47,9 @@ pub use offline::OfflinePartitions;
 pub use progress::{OpeningProgress, OpeningSoFar};
 pub use readiness::Readiness;
 pub use requests::{
-    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, LogProgress, NotOpen,
-    PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
+    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, FutureFound,
+    LogProgress, MoveOutcome, NotOpen, PartitionToOpen, Reconfigured, ShardCommand,
+    StoppedPartition,
 };
 pub use thalweg_metadata::controller::ProducerIdBlock;
 pub use unserved::{OfflineLine, QuarantinedLine, Unserved};

@@ -5,13 +5,16 @@
 //! nothing is written there. Whoever records something of partitions names them, and it goes into the
 //! checkpoint of the directory that each is in.
 
+mod moves;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use thalweg_metadata::{Directories, DirectoryRoom, Image, Partition, ReplicaHome, is_reserved};
 use thalweg_storage::{
-    Checkpoint, CleanMark, DirHealth, LogDir, LogError, Opening, PartitionDir, PartitionName,
+    Checkpoint, CleanMark, DirHealth, FutureDir, LogDir, LogError, Opening, PartitionDir,
+    PartitionName, Rightful, is_leaving, rightful,
 };
 use thalweg_types::{BrokerId, Offset, TopicId, TopicPartition, Uuid};
 
@@ -67,6 +70,9 @@ pub struct LogDirs {
     /// The slots before this one hold partitions. There is at most one more, of the metadata log alone.
     log_count: usize,
     homes: HashMap<PartitionName, DirIndex>,
+    /// Partitions whose place changes just now, and to where.
+    moving: HashMap<PartitionName, DirIndex>,
+    futures: moves::Futures,
 }
 
 /// Whose the folder of a partition is.
@@ -85,6 +91,9 @@ pub(crate) struct Survey {
     found: BTreeMap<PartitionName, DirIndex>,
     deleted: Vec<(DirIndex, PartitionDir)>,
     strays: Vec<(DirIndex, PartitionDir)>,
+    /// What a move has left where it came from, or where it was taken back.
+    left: Vec<(DirIndex, PartitionDir)>,
+    futures: Vec<(DirIndex, FutureDir)>,
 }
 
 /// One partition was found in two log directories.
@@ -121,6 +130,8 @@ impl LogDirs {
             metadata,
             log_count,
             homes: HashMap::new(),
+            moving: HashMap::new(),
+            futures: moves::Futures::default(),
         }
     }
 
@@ -211,15 +222,19 @@ impl LogDirs {
             found: BTreeMap::new(),
             deleted: Vec::new(),
             strays: Vec::new(),
+            left: Vec::new(),
+            futures: Vec::new(),
         };
         for (index, dir) in self.working() {
-            let partitions = match dir.partitions().await {
-                Ok(partitions) => partitions,
+            let (partitions, futures) = match dir.contents().await {
+                Ok(contents) => contents,
                 Err(error) => {
                     dir.health().fail(&error.to_string());
                     continue;
                 }
             };
+            let futures = futures.into_iter().map(|future| (index, future));
+            survey.futures.extend(futures);
             for partition in partitions {
                 if partition.name == MetadataLog::partition() {
                     continue;
@@ -235,17 +250,39 @@ impl LogDirs {
                         continue;
                     }
                 }
-                let folder = partition.name.to_string();
-                if let Some(first) = survey.found.insert(partition.name, index) {
-                    let at = |DirIndex(i)| self.slots[i].health.path().join(&folder);
-                    return Err(FoundTwice {
-                        first: at(first),
-                        second: at(index),
-                    });
+                let before = survey.found.insert(partition.name.clone(), index);
+                if let Some(first) = before {
+                    self.choose(&mut survey, first, index, partition).await?;
                 }
             }
         }
         Ok(survey)
+    }
+
+    /// A partition is in two directories: a move ended in between, or nobody knows which of them is right.
+    async fn choose(
+        &self,
+        survey: &mut Survey,
+        first: DirIndex,
+        second: DirIndex,
+        partition: PartitionDir,
+    ) -> Result<(), FoundTwice> {
+        let folder = partition.name.to_string();
+        let at = |DirIndex(i): DirIndex| self.slots[i].health.path().join(&folder);
+        let twice = FoundTwice {
+            first: at(first),
+            second: at(second),
+        };
+        // What can not be looked at is for an operator to look at.
+        let rightful = rightful(&twice.first, &twice.second).await;
+        let (right, wrong) = match rightful.unwrap_or_default() {
+            Some(Rightful::First) => (first, second),
+            Some(Rightful::Second) => (second, first),
+            None => return Err(twice),
+        };
+        survey.found.insert(partition.name.clone(), right);
+        survey.left.push((wrong, partition));
+        Ok(())
     }
 
     /// Removes what is left of deleted topics, sets aside what no topic had, and says where that is now.
@@ -258,6 +295,16 @@ impl LogDirs {
             despite_lack_of_room(self.slots[*i].unless_failed(removed))?;
             tracing::info!(partition = %deleted.name, "its topic is deleted: removed");
         }
+        for (DirIndex(i), left) in &survey.left {
+            let Some(files) = self.slots[*i].working() else {
+                continue;
+            };
+            let removed = files.dir().finish_deletion(left).await;
+            despite_lack_of_room(self.slots[*i].unless_failed(removed))?;
+            tracing::info!(partition = %left.name, dir = %files.dir().path().display(),
+                "moved to another log directory: what was left is removed");
+        }
+        self.clear_futures().await?;
         for (DirIndex(i), stray) in &survey.strays {
             let Some(files) = self.slots[*i].working() else {
                 continue;
@@ -274,7 +321,7 @@ impl LogDirs {
 
     /// Learns where each partition is that `local` holds. One that was found nowhere is where the metadata
     /// or a checkpoint says, and offline when that is not here: it must not begin anew elsewhere.
-    pub(crate) fn settle(&mut self, image: &Image, local: BrokerId, survey: &Survey) {
+    pub(crate) async fn settle(&mut self, image: &Image, local: BrokerId, survey: &Survey) {
         let mut missing: BTreeMap<Uuid, (PartitionName, u64)> = BTreeMap::new();
         for topic in image.topics() {
             for (index, partition) in &topic.partitions {
@@ -282,19 +329,33 @@ impl LogDirs {
                     continue;
                 }
                 let name = PartitionName::new(topic.name.to_string(), index.0);
-                let found = survey.found.get(&name).copied();
                 let told = partition.directory_of(local);
+                let found = survey.found.get(&name).copied();
+                let found = match found {
+                    Some(found) if self.has_moved_away(&name, found, told).await => None,
+                    found => found,
+                };
                 match found.or_else(|| self.expected_home(&name, told)) {
                     Some(home) => self.place(name, home),
                     None => missing.entry(told).or_insert((name, 0)).1 += 1,
                 }
             }
         }
+        self.settle_futures(image, &survey.futures);
         for (id, (example, count)) in missing {
             tracing::error!(partitions = count, example = %example, directory = %id,
                 "OFFLINE: their log directory is missing, or is not in log.dirs. They are served again when \
                  the broker is started with it; nothing is made anew in another directory");
         }
+    }
+
+    /// The folder is what a move has left, and the log is in a directory that is not here.
+    async fn has_moved_away(&self, name: &PartitionName, found: DirIndex, told: Uuid) -> bool {
+        if is_reserved(told) || self.index_of(told).is_some() {
+            return false;
+        }
+        let folder = self.slots[found.0].health.path().join(name.to_string());
+        is_leaving(&folder).await.unwrap_or(true)
     }
 
     fn expected_home(&self, name: &PartitionName, told: Uuid) -> Option<DirIndex> {
@@ -455,6 +516,7 @@ impl LogDirs {
                 self.slots[home.0].partitions -= 1;
                 concerned.insert(home);
             }
+            concerned.extend(self.moving.remove(name));
         }
         let mut done = Ok(());
         for DirIndex(i) in concerned {
@@ -467,13 +529,16 @@ impl LogDirs {
     }
 
     /// What is told of partitions, by the directory that has them and works.
-    fn by_slot<T>(
+    fn by_slot<T: Clone>(
         &mut self,
         told: Vec<(PartitionName, T)>,
     ) -> impl Iterator<Item = (&mut Checkpoints, Vec<(PartitionName, T)>)> {
         let mut shares: Vec<Vec<(PartitionName, T)>> = Vec::new();
         shares.resize_with(self.slots.len(), Vec::new);
         for (name, what) in told {
+            if let Some(DirIndex(i)) = self.moving.get(&name) {
+                shares[*i].push((name.clone(), what.clone()));
+            }
             if let Some(DirIndex(i)) = self.home(&name) {
                 shares[i].push((name, what));
             }

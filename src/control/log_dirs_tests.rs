@@ -114,7 +114,7 @@ fn partitions_are_found_where_they_lie_whatever_the_metadata_says() {
         // Told right, told wrong, and not on the disk yet: where the metadata says.
         let image = image(&[id(201), id(201), id(202)]);
         let survey = dirs.survey(NO_STRAYS).await.expect("each once");
-        dirs.settle(&image, LOCAL, &survey);
+        dirs.settle(&image, LOCAL, &survey).await;
         assert_eq!(dirs.home(&name(0)), Some(A));
         assert_eq!(dirs.home(&name(1)), Some(B));
         assert_eq!(dirs.home(&name(2)), Some(B));
@@ -164,7 +164,7 @@ fn st_25_partitions_of_a_missing_directory_stay_offline() {
         let image = image(&[id(202), Uuid::ZERO, id(201)]);
         let survey = dirs.survey(NO_STRAYS).await.expect("nothing");
         assert!(survey.is_empty());
-        dirs.settle(&image, LOCAL, &survey);
+        dirs.settle(&image, LOCAL, &survey).await;
         let homes = [0, 1, 2].map(|index| dirs.home(&name(index)));
         assert_eq!(homes, [None, None, Some(A)]);
         assert_eq!(home_of(&dirs, &image, 0), Some(ReplicaHome::Offline));
@@ -190,7 +190,7 @@ fn a_partition_that_nobody_told_of_begins_where_a_checkpoint_knows_it_or_where_t
         let mut dirs = both(&root).await;
         let image = image(&[Uuid::ZERO, Uuid::ZERO]);
         let survey = dirs.survey(NO_STRAYS).await.expect("nothing");
-        dirs.settle(&image, LOCAL, &survey);
+        dirs.settle(&image, LOCAL, &survey).await;
         assert_eq!(dirs.home(&name(0)), Some(B), "its records are missed there");
         assert_eq!(dirs.home(&name(1)), Some(A));
     });

@@ -116,6 +116,26 @@ pub enum AdminRequest {
         /// Told when it is durable.
         reply: oneshot::Sender<Result<(), ErrorCode>>,
     },
+    /// A copy in another log directory is about to take the place of a log.
+    BeginMove {
+        /// Of which partition.
+        id: TopicPartition,
+        /// Where the copy is.
+        to: DirIndex,
+        /// Everything below is on the disk in the copy.
+        durable: Offset,
+        /// Told when the checkpoints of that directory say what those of the present one say.
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    },
+    /// That is over.
+    EndMove {
+        /// Of which partition.
+        id: TopicPartition,
+        /// How.
+        outcome: MoveOutcome,
+        /// Told when the metadata says so.
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    },
     /// Logs were marked as written up to here.
     Marks {
         /// Their marks.
@@ -132,6 +152,24 @@ pub struct LogProgress {
     pub recovery_point: Offset,
     /// High watermark.
     pub high_watermark: Offset,
+}
+
+/// How a move to another log directory ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveOutcome {
+    /// The log is served from the other directory.
+    Moved,
+    /// It is where it was.
+    Stayed,
+}
+
+/// A copy of a partition that a move in a former life of the broker has left.
+#[derive(Debug, Clone)]
+pub struct FutureFound {
+    /// The log directory that it is in.
+    pub dir: DirIndex,
+    /// The name of its folder.
+    pub folder: String,
 }
 
 /// Topics whose settings changed.
@@ -189,6 +227,8 @@ pub struct PartitionToOpen {
     pub dir: Option<DirIndex>,
     /// How its log was left, where it is not new.
     pub opening: Opening,
+    /// A copy that is to take its place.
+    pub future: Option<FutureFound>,
 }
 
 /// A shard did not do something that it was told to do.
@@ -258,6 +298,11 @@ pub enum ShardCommand {
         /// Gets the copy.
         reply: oneshot::Sender<CoreMetrics>,
     },
+    /// Tell what is not served.
+    Unserved {
+        /// Gets it.
+        reply: oneshot::Sender<Unserved>,
+    },
     /// Tell something about groups.
     Groups(GroupQuestion),
     /// Stop intake, finish what is in flight, flush and close every log.
@@ -298,11 +343,6 @@ impl ControlHandle {
         let _ = self
             .requests
             .send(ControlRequest::DirectoryFailed(dir))
-    /// Tell what is not served.
-    Unserved {
-        /// Gets it.
-        reply: oneshot::Sender<Unserved>,
-    },
             .await;
     }
 
@@ -425,6 +465,33 @@ impl ControlHandle {
         cleaned: Vec<(TopicPartition, Offset)>,
     ) -> Option<Result<(), ErrorCode>> {
         self.administer(|reply| AdminRequest::Cleaned { cleaned, reply })
+            .await
+    }
+
+    /// A copy in `to` is about to take the place of a log, on the disk below `durable`. `None` means that the
+    /// broker is stopping.
+    pub async fn begin_move(
+        &self,
+        id: TopicPartition,
+        to: DirIndex,
+        durable: Offset,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.administer(|reply| AdminRequest::BeginMove {
+            id,
+            to,
+            durable,
+            reply,
+        })
+        .await
+    }
+
+    /// That is over. `None` means that the broker is stopping.
+    pub async fn end_move(
+        &self,
+        id: TopicPartition,
+        outcome: MoveOutcome,
+    ) -> Option<Result<(), ErrorCode>> {
+        self.administer(|reply| AdminRequest::EndMove { id, outcome, reply })
             .await
     }
 

@@ -41,6 +41,7 @@ mod flushing;
 mod groups;
 mod lag;
 mod lifecycle;
+mod moving;
 mod pace;
 mod parking;
 mod partition;
@@ -55,7 +56,7 @@ mod shard;
 #[cfg(test)]
 mod shard_tests;
 mod together;
-
 mod unserved;
+
 pub use admission::connection_limits;
 pub use lifecycle::{PeerLink, ShardSetup, connect, spawn};

@@ -402,6 +402,10 @@ impl Lifecycle {
         self.opening.one_done();
         let partition = opened?;
         self.shard.insert_partition(Rc::clone(&partition));
+        if let Some(found) = &wanted.future {
+            let compacts = config.cleanup_policy().compact;
+            self.shard.resume_move(&partition, found, compacts).await;
+        }
         Ok(partition)
     }
 
@@ -421,6 +425,7 @@ impl Lifecycle {
         for id in delete {
             self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
             self.shard.coordinators.close(id);
+            self.shard.moves.leave(id).await;
             match self.shard.remove_partition(id) {
                 Some(partition) => {
                     if let Err(error) = partition.delete().await {
@@ -495,6 +500,7 @@ impl Lifecycle {
 
     /// Answers everything that waits for something in a directory that failed, and serves nothing of it.
     fn lose_directory(&self, dir: DirIndex, done: oneshot::Sender<()>) {
+        self.shard.moves.lose_directory(dir);
         for partition in self.shard.partitions() {
             if partition.dir() == dir {
                 self.shard.coordinators.close(partition.id());
@@ -563,8 +569,9 @@ impl Lifecycle {
             self.net.close_all();
         }
         self.shard.coordinators.close_all();
+        self.shard.moves.stop().await;
         let partitions = self.shard.take_partitions();
-        let logs: Vec<_> = partitions.iter().map(|p| p.log().clone()).collect();
+        let logs: Vec<_> = partitions.iter().map(|p| p.log()).collect();
         Log::sync_new(&logs).await;
         let close = |partition: Rc<Partition>| async move { partition.close().await };
         together::each(partitions, PARTITIONS_AT_ONCE, close).await

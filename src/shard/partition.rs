@@ -7,8 +7,11 @@ mod admin;
 mod compaction;
 mod flushing;
 mod lag;
+mod moving;
 mod retention;
 mod scrub;
+
+pub(crate) use moving::LastStep;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -41,8 +44,12 @@ use crate::producers;
 pub(crate) struct Partition {
     id: TopicPartition,
     topic: String,
-    dir: DirIndex,
-    log: Log,
+    dir: Cell<DirIndex>,
+    log: RefCell<Log>,
+    /// How often the log has got another place; what a log says in an earlier one does not count.
+    place: Cell<u64>,
+    /// Appends that wait for that.
+    held: RefCell<Option<moving::Held>>,
     replica: RefCell<Replica>,
     /// Appends whose answer the machine still owes.
     produces: RefCell<IdMap<Token, WaitingProduce>>,
@@ -159,7 +166,7 @@ impl Partition {
             epochs_stored,
             producers,
             snapshot_loaded,
-        } = open_judged(wanted, &context, sink_of(&target)).await?;
+        } = open_judged(wanted, &context, sink_of(&target, 0)).await?;
         let ack_point = ack_point(&context.options);
         match ack_point {
             AckPoint::Written => {}
@@ -202,8 +209,10 @@ impl Partition {
         let partition = Rc::new(Partition {
             id: wanted.id,
             topic: wanted.topic.clone(),
-            dir: context.dir,
-            log,
+            dir: Cell::new(context.dir),
+            log: RefCell::new(log),
+            place: Cell::new(0),
+            held: RefCell::default(),
             replica: RefCell::new(replica),
             produces: RefCell::default(),
             fetches: RefCell::default(),
@@ -224,14 +233,14 @@ impl Partition {
         self.id
     }
 
-    /// Its log.
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
+    /// Its log, in the place where it is now.
+    pub(crate) fn log(&self) -> Log {
+        self.log.borrow().clone()
     }
 
     /// Number of its log directory.
     pub(crate) fn dir(&self) -> DirIndex {
-        self.dir
+        self.dir.get()
     }
 
     /// Its log directory has failed: everything that waits here is told so.
@@ -242,13 +251,16 @@ impl Partition {
 
     /// `<topic>-<partition>`, for log lines.
     pub(crate) fn name(&self) -> String {
-        self.log.name().to_string()
+        self.log().name().to_string()
     }
 
     /// Gives the batch its offsets and queues it; the outcome goes to `group`.
     pub(crate) fn append(&self, ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
+        let Some(ask) = self.unless_held(ask, acks, group) else {
+            return;
+        };
         self.follow_log();
-        if !self.log.has_room(ask.batch.len()) {
+        if !self.log().has_room(ask.batch.len()) {
             self.refuse_append(ask.row, Refused::Congested, group);
             return;
         }
@@ -324,7 +336,7 @@ impl Partition {
             topic.produced_bytes += ask.batch.len() as u64;
             topic.produced_records += ask.summary.record_count as u64;
         }
-        self.log.append(AppendBatch {
+        self.log().append(AppendBatch {
             bytes: ask.batch.freeze(),
             base_offset: assigned.base,
             last_offset: Offset(assigned.end.0 - 1),
@@ -346,7 +358,7 @@ impl Partition {
             LogEvent::Rolled { base } => self.snapshot_producers(base),
             LogEvent::Failed { from, error } => {
                 if let Some(more) = self.failures.admit(time::now()) {
-                    tracing::error!(partition = %self.log.name(), offset = from.0, %error,
+                    tracing::error!(partition = %self.log().name(), offset = from.0, %error,
                         left_out = more,
                         "append failed: free space on the disk or look at its errors");
                 }
@@ -365,11 +377,11 @@ impl Partition {
     fn snapshot_producers(&self, base: Offset) {
         let (at, bytes) = self.replica.borrow().producer_snapshot();
         if at != base {
-            tracing::warn!(partition = %self.log.name(), at = at.0, base = base.0,
+            tracing::warn!(partition = %self.log().name(), at = at.0, base = base.0,
                 "no producer snapshot: the written end is not where the segment begins");
             return;
         }
-        let log = self.log.clone();
+        let log = self.log().clone();
         let storing = task::spawn(async move { producers::store(&log, at, bytes).await });
         self.snapshot_stored.replace(Some(storing));
     }
@@ -383,12 +395,12 @@ impl Partition {
 
     /// True when its log has failed: it is served no more.
     pub(crate) fn is_offline(&self) -> bool {
-        !self.replica.borrow().is_leader() || self.log.is_offline()
+        !self.replica.borrow().is_leader() || self.log().is_offline()
     }
 
     /// Stops serving when the log directory failed by another log's doing.
     fn follow_log(&self) {
-        if self.log.is_offline() && self.replica.borrow().is_leader() {
+        if self.log().is_offline() && self.replica.borrow().is_leader() {
             self.retire(StopReason::StorageFailed);
         }
     }
@@ -450,9 +462,9 @@ impl Partition {
             aborted: None,
         };
         if bound.diverging.is_none() && bound.up_to > ask.offset {
+            let (from, up_to, most) = (ask.offset, bound.up_to, ask.bytes_max);
             match self
-                .log
-                .read_plan(ask.offset, bound.up_to, ask.bytes_max)
+                .reading(async |log| log.read_plan(from, up_to, most).await)
                 .await
             {
                 Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
@@ -464,7 +476,10 @@ impl Partition {
                 .plan
                 .as_ref()
                 .map_or(ask.offset, |plan| plan.next_offset);
-            match self.log.aborted_in(ask.offset, up_to).await {
+            match self
+                .reading(async |log| log.aborted_in(ask.offset, up_to).await)
+                .await
+            {
                 Ok(aborted) => found.aborted = Some(aborted),
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }
@@ -524,15 +539,15 @@ impl Partition {
             ReadError::Replaced | ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
             // A retry is of no use, so the error is not one of those that clients retry in silence.
             ReadError::Quarantined { .. } => {
-                tracing::debug!(partition = %self.log.name(), %error, "read refused");
+                tracing::debug!(partition = %self.log().name(), %error, "read refused");
                 ErrorCode::CorruptMessage
             }
             ReadError::Damaged { .. } => {
-                tracing::error!(partition = %self.log.name(), %error, "read failed");
+                tracing::error!(partition = %self.log().name(), %error, "read failed");
                 ErrorCode::CorruptMessage
             }
             ReadError::Io { .. } | ReadError::Records { .. } => {
-                tracing::error!(partition = %self.log.name(), %error, "read failed");
+                tracing::error!(partition = %self.log().name(), %error, "read failed");
                 ErrorCode::KafkaStorageError
             }
         }
@@ -573,10 +588,11 @@ impl Partition {
             // be uploaded (KIP-1023).
             -5 | -6 => Ok(NONE),
             special_or_time => {
-                let hit = match special_or_time {
-                    -3 => self.log.max_timestamp_offset().await,
-                    time => self.log.offset_for_timestamp(TimestampMs(time)).await,
-                };
+                let hit = self.reading(async |log| match special_or_time {
+                    -3 => log.max_timestamp_offset().await,
+                    time => log.offset_for_timestamp(TimestampMs(time)).await,
+                });
+                let hit = hit.await;
                 match hit {
                     Ok(Some(hit)) if hit.offset < bounds.latest => {
                         Ok((hit.offset, hit.timestamp, hit.leader_epoch))
@@ -591,21 +607,21 @@ impl Partition {
     /// Stops serving, flushes and closes the log.
     pub(crate) async fn close(&self) -> StoppedPartition {
         self.retire(StopReason::NotLeader);
-        let closed = self.log.close().await;
+        let closed = self.log().close().await;
         if let Err(error) = &closed {
-            tracing::error!(partition = %self.log.name(), %error, "not closed well");
+            tracing::error!(partition = %self.log().name(), %error, "not closed well");
         } else {
             let (at, bytes) = self.replica.borrow().producer_snapshot();
             if at != self.snapshot_loaded {
-                producers::store(&self.log, at, bytes).await;
+                producers::store(&self.log(), at, bytes).await;
             }
         }
         StoppedPartition {
-            name: self.log.name().clone(),
+            name: self.log().name().clone(),
             id: self.id,
-            recovery_point: self.log.recovery_point(),
+            recovery_point: self.log().recovery_point(),
             high_watermark: self.replica.borrow().high_watermark(),
-            log_start: self.log.start_offset(),
+            log_start: self.log().start_offset(),
             closed_well: closed.is_ok(),
         }
     }
@@ -617,7 +633,7 @@ impl Partition {
     pub(crate) async fn delete(&self) -> Result<(), LogError> {
         self.retire(StopReason::Deleted);
         self.metrics.borrow_mut().topics.forget(&self.topic);
-        self.log.delete().await
+        self.log().delete().await
     }
 
     /// Answers everything that waits here.
@@ -646,10 +662,12 @@ struct Opened {
 }
 
 /// Tells a partition, once there is one, of what its log does.
-fn sink_of(target: &Rc<RefCell<Weak<Partition>>>) -> LogSink {
+fn sink_of(target: &Rc<RefCell<Weak<Partition>>>, place: u64) -> LogSink {
     let target = Rc::clone(target);
     Rc::new(move |event| {
-        if let Some(partition) = target.borrow().upgrade() {
+        if let Some(partition) = target.borrow().upgrade()
+            && partition.place.get() == place
+        {
             partition.on_log_event(event);
         }
     })

@@ -24,6 +24,11 @@ pub(crate) enum Question {
     },
     /// How much the log takes on the disk.
     Size,
+    /// To move to another log directory.
+    Move {
+        /// Which.
+        to: DirIndex,
+    },
     /// To forget the records before an offset; -1 = everything that is committed.
     DeleteRecords {
         /// The offset.
@@ -36,10 +41,34 @@ pub(crate) enum Question {
 pub(crate) enum Answer {
     /// The epoch and its end.
     EpochEnd(EpochEnd),
-    /// Bytes, and in which log directory.
-    Size(u64, DirIndex),
+    /// What it takes, and where.
+    Size(LogSize),
+    /// It moves, or is there.
+    Moves,
     /// Where the log begins now.
     LogStart(Offset),
+}
+
+/// What a log takes on the disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogSize {
+    /// Bytes of its batches.
+    pub bytes: u64,
+    /// The log directory that it is in.
+    pub dir: DirIndex,
+    /// The copy that is to take its place.
+    pub future: Option<FutureSize>,
+}
+
+/// The same of a copy that follows its log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FutureSize {
+    /// Bytes of its batches.
+    pub bytes: u64,
+    /// The log directory that it is in.
+    pub dir: DirIndex,
+    /// Offsets that it lacks.
+    pub lag: i64,
 }
 
 /// A question about one partition.
@@ -82,7 +111,9 @@ impl Answer {
     pub(crate) fn epoch_end(self) -> Result<EpochEnd, ErrorCode> {
         match self {
             Answer::EpochEnd(found) => Ok(found),
-            Answer::Size(..) | Answer::LogStart(_) => Err(ErrorCode::UnknownServerError),
+            Answer::Size(_) | Answer::Moves | Answer::LogStart(_) => {
+                Err(ErrorCode::UnknownServerError)
+            }
         }
     }
 
@@ -93,7 +124,9 @@ impl Answer {
     pub(crate) fn log_start(self) -> Result<Offset, ErrorCode> {
         match self {
             Answer::LogStart(start) => Ok(start),
-            Answer::Size(..) | Answer::EpochEnd(_) => Err(ErrorCode::UnknownServerError),
+            Answer::Size(_) | Answer::Moves | Answer::EpochEnd(_) => {
+                Err(ErrorCode::UnknownServerError)
+            }
         }
     }
 }
@@ -192,14 +225,22 @@ impl Shard {
     }
 
     /// Asks partitions of this shard.
-    pub(crate) async fn ask_here(&self, asks: Vec<PartitionAsk>) -> Vec<PartitionAnswer> {
+    pub(crate) async fn ask_here(self: &Rc<Self>, asks: Vec<PartitionAsk>) -> Vec<PartitionAnswer> {
         let mut answers = Vec::with_capacity(asks.len());
         let mut pace = Pace::default();
         for ask in asks {
             pace.step().await;
-            let result = match self.partition(ask.id) {
-                Some(partition) => partition.ask(&ask.question),
-                None => Err(self.absence(ask.id)),
+            let result = match (self.partition(ask.id), ask.question) {
+                (Some(partition), Question::Move { to }) => self
+                    .begin_move(&partition, to)
+                    .await
+                    .map(|()| Answer::Moves),
+                (Some(partition), Question::Size) => {
+                    let size = partition.ask(&Question::Size);
+                    size.map(|size| self.moves.with_future(&partition, size))
+                }
+                (Some(partition), question) => partition.ask(&question),
+                (None, _) => Err(self.absence(ask.id)),
             };
             answers.push(ask.answered(result));
         }

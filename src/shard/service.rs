@@ -186,6 +186,12 @@ impl Shard {
             ApiKey::DeleteAcls => self.reply(call, body, api::acls::delete),
             ApiKey::DescribeConfigs => self.reply(call, body, api::describe_configs::answer),
             ApiKey::AlterConfigs => self.reply(call, body, api::alter_configs::answer),
+            ApiKey::AlterPartitionReassignments => {
+                self.reply(call, body, api::alter_partition_reassignments::answer)
+            }
+            ApiKey::AlterReplicaLogDirs => {
+                self.reply(call, body, api::alter_replica_log_dirs::answer)
+            }
             ApiKey::DescribeLogDirs => self.reply(call, body, api::describe_log_dirs::answer),
             ApiKey::SaslAuthenticate => self.reply(call, body, api::sasl::authenticate),
             ApiKey::CreatePartitions => self.reply(call, body, api::create_partitions::answer),

@@ -22,6 +22,7 @@ use thalweg_types::{IdMap, ShardId, TopicId, TopicPartition};
 
 use crate::append_group::{AppendAnswer, AppendGroup};
 use crate::coordinator::Coordinators;
+use crate::moving::Moves;
 use crate::pace::{LargeTurn, Pace};
 use crate::partition::Partition;
 use crate::peer::{
@@ -54,6 +55,8 @@ pub(crate) struct Shard {
     pub(crate) producer_ids: Rc<ProducerIds>,
     pub(crate) coordinators: Coordinators,
     pub(crate) large_turn: LargeTurn,
+    /// Partitions on their way to other log directories.
+    pub(crate) moves: Moves,
     /// Partitions named by the parked fetches of this shard's connections.
     parked_partitions: Cell<usize>,
 }
@@ -76,9 +79,6 @@ impl FetchAnswer {
     }
 }
 
-/// What a shard is made of.
-pub(crate) struct ShardParts {
-    pub(crate) id: ShardId,
 /// A partition that is not served.
 pub(crate) struct Offline {
     /// The log directory that it is in, if that is here.
@@ -87,6 +87,9 @@ pub(crate) struct Offline {
     pub(crate) reason: String,
 }
 
+/// What a shard is made of.
+pub(crate) struct ShardParts {
+    pub(crate) id: ShardId,
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) control: ControlHandle,
     pub(crate) dirs: Arc<[Arc<DirHealth>]>,
@@ -116,6 +119,7 @@ impl Shard {
             producer_ids: Rc::default(),
             coordinators: Coordinators::new(view, parts.metrics),
             large_turn: LargeTurn::default(),
+            moves: Moves::default(),
             parked_partitions: Cell::new(0),
         })
     }

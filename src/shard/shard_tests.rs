@@ -101,6 +101,7 @@ impl Rig {
             leader_epoch: LeaderEpoch(0),
             dir: Some(DirIndex(0)),
             opening: Recovery::AfterCleanStop.into(),
+            future: None,
         };
         let (topic_config, _) = TopicConfig::resolve(&config, std::iter::empty());
         let context = OpenContext {

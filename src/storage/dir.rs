@@ -194,6 +194,17 @@ pub struct PartitionDir {
     pub topic_id: Option<TopicId>,
 }
 
+/// A copy of a partition that a move has not finished.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FutureDir {
+    /// Name of the folder.
+    pub folder: String,
+    /// Topic and index, from its name; the topic of a long name is cut.
+    pub name: PartitionName,
+    /// From `partition.metadata`; `None` when that is missing or can not be read.
+    pub topic_id: Option<TopicId>,
+}
+
 /// Renames the directory of a partition in `parent` whose log could not be opened and whose topic is
 /// gone: nothing of it is lost, and its name is free for another topic. `None` when there is none.
 ///
@@ -616,7 +627,15 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn partitions(&self) -> Result<Vec<PartitionDir>, LogError> {
-        let mut found = Vec::new();
+        self.contents().await.map(|(partitions, _)| partitions)
+    }
+
+    /// As [`LogDir::partitions`], with the copies that are to become partitions here.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn contents(&self) -> Result<(Vec<PartitionDir>, Vec<FutureDir>), LogError> {
+        let (mut found, mut futures) = (Vec::new(), Vec::new());
         for entry in fs::list_dir(&self.path)
             .await
             .map_err(LogError::io("list", &self.path))?
@@ -635,11 +654,17 @@ impl LogDir {
                         .await
                         .map_err(LogError::io("remove", &path))?;
                 }
+                DirKind::Future(partition) => futures.push(FutureDir {
+                    folder: name.to_owned(),
+                    name: partition,
+                    topic_id: partition_files::load_topic_id(&path).await?,
+                }),
                 DirKind::Stray | DirKind::Other => {}
             }
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(found)
+        futures.sort_by(|a, b| a.folder.cmp(&b.folder));
+        Ok((found, futures))
     }
 
     /// The names of the partition directories, sorted.

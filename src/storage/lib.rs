@@ -52,13 +52,14 @@ mod leftovers;
 mod listing;
 mod log;
 mod meta_properties;
+mod moving;
 mod name;
 mod next_segment;
 mod options;
 mod page_cache;
 mod partition_files;
-mod quarantine;
 mod probe;
+mod quarantine;
 mod queued;
 mod read;
 mod recovery;
@@ -92,14 +93,15 @@ pub use compaction::{
 };
 pub use condemned::leave_trace;
 pub use dir::{
-    Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, LogDir, LogDirError,
+    Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, FutureDir, LogDir, LogDirError,
     OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
 pub use health::{DirHealth, OldestOperation, Room};
+pub use leftovers::Leftovers;
 pub use log::{AppendBatch, Beginning, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
-pub use leftovers::Leftovers;
+pub use moving::{Found, FutureLog, MoveError, Rightful, is_leaving, rightful};
 pub use name::{NameError, PartitionName};
 pub use options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 pub use quarantine::DamagedRange;

@@ -7,6 +7,7 @@ use thalweg_reactor::fs;
 use thalweg_types::Offset;
 
 use crate::error::LogError;
+use crate::moving::LEAVING;
 use crate::name::{CleanStep, FileKind, clean_step, file_kind};
 use crate::quarantine::QUARANTINE;
 
@@ -29,6 +30,8 @@ pub(crate) struct Listing {
     pub(crate) swaps: Vec<(Offset, &'static str)>,
     /// The file of damaged ranges is there.
     pub(crate) has_quarantine: bool,
+    /// Another folder was about to replace this one.
+    pub(crate) is_leaving: bool,
     /// Segments that a compaction was writing.
     pub(crate) cleaned_logs: BTreeSet<Offset>,
 }
@@ -77,7 +80,10 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             FileKind::Snapshot(at) => {
                 listing.snapshots.insert(at);
             }
-            FileKind::Other => listing.has_quarantine |= name == QUARANTINE,
+            FileKind::Other => {
+                listing.has_quarantine |= name == QUARANTINE;
+                listing.is_leaving |= name == LEAVING;
+            }
         }
     }
     let orphans = indexes

@@ -10,6 +10,8 @@ use thalweg_types::{Offset, PartitionIndex, Uuid, limits};
 const DELETED_DIR_SUFFIX: &str = "-delete";
 /// Suffix of a directory that belongs to no known partition and was set aside.
 const STRAY_DIR_SUFFIX: &str = "-stray";
+/// Suffix of a directory that is to take the place of a partition's in another log directory.
+const FUTURE_DIR_SUFFIX: &str = "-future";
 /// Name of the file of a segment that has not begun, or of one that a crash left without its name.
 pub(crate) const NEXT_SEGMENT: &str = "next.segment";
 /// Longest file name that Linux file systems take, in bytes.
@@ -43,6 +45,11 @@ impl PartitionName {
     /// Name of the directory once set aside: `<topic>-<partition>.<hex>-stray`.
     pub(crate) fn stray(&self, unique: Uuid) -> String {
         self.set_aside(unique, STRAY_DIR_SUFFIX)
+    }
+
+    /// Name of a copy that is to replace it in another log directory: `<topic>-<partition>.<hex>-future`.
+    pub(crate) fn future(&self, unique: Uuid) -> String {
+        self.set_aside(unique, FUTURE_DIR_SUFFIX)
     }
 
     fn set_aside(&self, unique: Uuid, suffix: &str) -> String {
@@ -100,6 +107,8 @@ pub(crate) enum DirKind {
     Deleted,
     /// Set aside before; left alone.
     Stray,
+    /// A copy of a partition that is to replace it. The topic of a long name is cut.
+    Future(PartitionName),
     /// Not ours.
     Other,
 }
@@ -109,17 +118,21 @@ pub(crate) fn dir_kind(name: &str) -> DirKind {
     let marked = |suffix: &str| {
         name.strip_suffix(suffix)
             .and_then(|rest| rest.rsplit_once('.'))
-            .is_some_and(|(before, hex)| {
+            .filter(|(before, hex)| {
                 hex.len() == 32
                     && hex.bytes().all(|b| b.is_ascii_hexdigit())
                     && before.contains('-')
             })
+            .map(|(before, _)| before)
     };
-    if marked(DELETED_DIR_SUFFIX) {
+    if marked(DELETED_DIR_SUFFIX).is_some() {
         return DirKind::Deleted;
     }
-    if marked(STRAY_DIR_SUFFIX) {
+    if marked(STRAY_DIR_SUFFIX).is_some() {
         return DirKind::Stray;
+    }
+    if let Some(before) = marked(FUTURE_DIR_SUFFIX) {
+        return before.parse().map_or(DirKind::Other, DirKind::Future);
     }
     name.parse().map_or(DirKind::Other, DirKind::Partition)
 }
@@ -171,6 +184,20 @@ pub(crate) fn file_kind(name: &str) -> FileKind {
         "txnindex" => FileKind::TxnIndex(base),
         "snapshot" => FileKind::Snapshot(base),
         _ => FileKind::Other,
+    }
+}
+
+/// Where the segment begins whose batches a file of that name has.
+pub(crate) fn base_of_log(name: &str) -> Option<Offset> {
+    match file_kind(name) {
+        FileKind::Log(base) => Some(base),
+        FileKind::Index(_)
+        | FileKind::TimeIndex(_)
+        | FileKind::TxnIndex(_)
+        | FileKind::Snapshot(_)
+        | FileKind::Next
+        | FileKind::Leftover
+        | FileKind::Other => None,
     }
 }
 
@@ -298,6 +325,10 @@ mod tests {
             assert!(deleted.len() <= 255);
             assert_eq!(dir_kind(&deleted), DirKind::Deleted);
             assert_eq!(dir_kind(&name.stray(Uuid([1; 16]))), DirKind::Stray);
+            let future = name.future(Uuid([2; 16]));
+            assert!(future.len() <= 255);
+            let cut = PartitionName::new("t".repeat(length.min(211)), 123);
+            assert_eq!(dir_kind(&future), DirKind::Future(cut), "{length}");
         }
         assert_eq!(dir_kind("t-delete"), DirKind::Other);
         assert_eq!(

@@ -35,6 +35,7 @@ use crate::error::{LogError, is_lack_of_room};
 use crate::indexes::{BatchMark, Indexes};
 use crate::listing::{Listing, list};
 use crate::log::{Names, State};
+use crate::moving;
 use crate::name::{index_path, time_index_path};
 use crate::next_segment;
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
@@ -52,7 +53,11 @@ pub(crate) async fn recover(
 ) -> Result<(State, RecoveryReport), LogError> {
     let topic_id = partition_files::load_topic_id(dir).await?;
     let stored_epochs = partition_files::load_epochs(dir).await?;
-    let listing = next_segment::adopt(dir, list(dir).await?).await?;
+    let listing = list(dir).await?;
+    if listing.is_leaving {
+        moving::stay(dir).await?;
+    }
+    let listing = next_segment::adopt(dir, listing).await?;
     let listing = finish_swaps(dir, listing).await?;
     let mut work = Work::new(dir, &options, &opening, &listing);
     if listing.has_quarantine {

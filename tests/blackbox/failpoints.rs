@@ -21,7 +21,7 @@ use crate::retention::{check_whole, large, restless, segments};
 use crate::wire::{Connection, Topic, newest, produce_request};
 
 /// Options of a life that ends when `place` is reached for the `nth` time.
-fn ending_at(place: &str, nth: u32, options: Options) -> Options {
+pub fn ending_at(place: &str, nth: u32, options: Options) -> Options {
     let points = format!("THALWEG_FAILPOINTS={place}=abort@{nth}");
     // A few short texts for the length of the tests.
     let points: &'static str = Box::leak(points.into_boxed_str());

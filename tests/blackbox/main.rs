@@ -30,6 +30,7 @@ mod idempotence;
 mod kill_loop;
 mod limits;
 mod log_dirs;
+mod moving;
 mod offsets;
 mod producing;
 mod refusals;

@@ -291,7 +291,7 @@ pub struct TopicChoice {
     pub partitions: Vec<i32>,
 }
 
-fn parse_topic_choice(text: &str) -> Result<TopicChoice, String> {
+pub(super) fn parse_topic_choice(text: &str) -> Result<TopicChoice, String> {
     let (name, list) = match text.split_once(':') {
         Some((name, list)) => (name, Some(list)),
         None => (text, None),

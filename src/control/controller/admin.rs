@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use thalweg_metadata::ReplicaHome;
 use thalweg_metadata::controller::Decision;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
@@ -15,7 +16,8 @@ use thalweg_types::limits::NOT_RECORDED_SAID_EVERY_MS;
 use thalweg_types::{Offset, TopicPartition};
 
 use super::Controller;
-use crate::requests::{AdminRequest, LogProgress};
+use crate::log_dirs::DirIndex;
+use crate::requests::{AdminRequest, LogProgress, MoveOutcome};
 
 impl Controller {
     pub(super) async fn administer(&mut self, request: AdminRequest) {
@@ -38,6 +40,17 @@ impl Controller {
             }
             AdminRequest::Progress { progress, reply } => {
                 let _ = reply.send(self.record_progress(progress).await);
+            }
+            AdminRequest::BeginMove {
+                id,
+                to,
+                durable,
+                reply,
+            } => {
+                let _ = reply.send(self.begin_move(id, to, durable).await);
+            }
+            AdminRequest::EndMove { id, outcome, reply } => {
+                let _ = reply.send(self.end_move(id, outcome).await);
             }
             AdminRequest::Marks { marks, reply } => {
                 let _ = reply.send(self.record_marks(marks).await);
@@ -128,6 +141,54 @@ impl Controller {
         let named = self.named(marks);
         let recorded = self.dirs.record_marks(named).await;
         self.told(recorded, "marks of what is written")
+    }
+
+    async fn begin_move(
+        &mut self,
+        id: TopicPartition,
+        to: DirIndex,
+        durable: Offset,
+    ) -> Result<(), ErrorCode> {
+        let named = self.named(vec![(id, ())]);
+        let (name, ()) = named.first().ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let begun = self.dirs.begin_move(name, id, to, durable).await;
+        self.told(
+            begun,
+            "the checkpoints of a log directory that a partition moves to",
+        )
+    }
+
+    /// The partition is where it is; then the metadata says so.
+    async fn end_move(
+        &mut self,
+        id: TopicPartition,
+        outcome: MoveOutcome,
+    ) -> Result<(), ErrorCode> {
+        let named = self.named(vec![(id, ())]);
+        let (name, ()) = named.first().ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        let ended = self.dirs.end_move(name, id, outcome).await;
+        let ended = self.told(
+            ended,
+            "the checkpoints of a log directory that a partition left",
+        );
+        let view = Arc::clone(&self.view);
+        let (image, local) = (&view.image, view.broker_id);
+        let home = |at| {
+            let home = self.dirs.replica_home(image, local, at);
+            home.filter(|_| at == id)
+        };
+        let mut records = image.settle_directories(local, home);
+        // The directory that it came from may have failed meanwhile.
+        let works = |at| matches!(home(at), Some(ReplicaHome::In(_)));
+        records.extend(image.elect_for_leaderless(local, works));
+        match self.commit(records).await {
+            Ok(()) => ended,
+            Err(error) => {
+                tracing::error!(%error, partition = %name,
+                    "the metadata does not say to which log directory it moved; the next start says it");
+                Err(ErrorCode::KafkaStorageError)
+            }
+        }
     }
 
     /// The outcome for who asked. It is asked again and again: a disk without room is said once in a while, and

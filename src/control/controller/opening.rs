@@ -54,6 +54,7 @@ impl Controller {
                     topic: topic.name.to_string(),
                     leader_epoch: partition.leader_epoch,
                     dir,
+                    future: self.dirs.future(&name),
                     opening: Opening {
                         epoch_max: Some(partition.leader_epoch),
                         ..known.unwrap_or(Recovery::AfterCleanStop.into())

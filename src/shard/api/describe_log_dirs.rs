@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
-use thalweg_control::ClusterView;
+use thalweg_control::{ClusterView, DirIndex};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
@@ -45,20 +45,24 @@ pub(crate) async fn answer(
     let mut topics: Vec<TopicsOf<'_>> = Vec::new();
     topics.resize_with(shard.dirs.len(), BTreeMap::new);
     for PartitionAnswer { slot, result, .. } in answers {
-        let Ok(Answer::Size(bytes, dir)) = result else {
+        let Ok(Answer::Size(size)) = result else {
             continue;
         };
         let (name, id) = wanted[slot];
-        topics[dir.0]
-            .entry(name)
-            .or_default()
-            .push(DescribeLogDirsPartition {
+        let mut add = |dir: DirIndex, bytes: u64, lag: i64, is_future_key: bool| {
+            let partitions = topics[dir.0].entry(name).or_default();
+            partitions.push(DescribeLogDirsPartition {
                 partition_index: id.partition.0,
                 partition_size: i64::try_from(bytes).unwrap_or(i64::MAX),
-                // The leader's log does not lag behind itself.
-                offset_lag: 0,
-                is_future_key: false,
+                offset_lag: lag,
+                is_future_key,
             });
+        };
+        // The leader's log does not lag behind itself.
+        add(size.dir, size.bytes, 0, false);
+        if let Some(future) = size.future {
+            add(future.dir, future.bytes, future.lag, true);
+        }
     }
     let mut results = Vec::with_capacity(topics.len());
     for (health, topics) in shard.dirs.iter().zip(topics) {
@@ -128,7 +132,8 @@ fn wanted<'v>(
     wanted.into_iter().map(id).collect()
 }
 
-fn absolute(path: &Path) -> String {
+/// As clients see the path of a log directory, and name it.
+pub(super) fn absolute(path: &Path) -> String {
     let absolute = std::path::absolute(path);
     let path = absolute.as_deref().unwrap_or(path);
     path.to_string_lossy().into_owned()

@@ -6,6 +6,8 @@
 
 pub(crate) mod acls;
 pub(crate) mod alter_configs;
+pub(crate) mod alter_partition_reassignments;
+pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
 pub(crate) mod consumer_group_describe;
 pub(crate) mod consumer_group_heartbeat;
@@ -109,11 +111,13 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::DeleteAcls, 1, 3),
     range(ApiKey::DescribeConfigs, 1, 4),
     range(ApiKey::AlterConfigs, 0, 2),
+    range(ApiKey::AlterReplicaLogDirs, 1, 2),
     range(ApiKey::DescribeLogDirs, 1, 5),
     range(ApiKey::SaslAuthenticate, 0, 2),
     range(ApiKey::CreatePartitions, 0, 3),
     range(ApiKey::DeleteGroups, 0, 2),
     range(ApiKey::IncrementalAlterConfigs, 0, 1),
+    range(ApiKey::AlterPartitionReassignments, 0, 1),
     range(ApiKey::ListPartitionReassignments, 0, 0),
     range(ApiKey::OffsetDelete, 0, 0),
     range(ApiKey::DescribeClientQuotas, 0, 1),

@@ -7,7 +7,7 @@ use thalweg_storage::LogOptions;
 use thalweg_types::Offset;
 
 use super::{Partition, ack_point};
-use crate::question::{Answer, Question};
+use crate::question::{Answer, LogSize, Question};
 
 impl Partition {
     /// Answers a question.
@@ -21,10 +21,16 @@ impl Partition {
                 let found = self.replica.borrow().on_epoch_end(*current, *asked);
                 found.map(Answer::EpochEnd).map_err(Refused::code)
             }
-            Question::Size => Ok(Answer::Size(self.log.size_bytes(), self.dir)),
+            Question::Size => Ok(Answer::Size(LogSize {
+                bytes: self.log().size_bytes(),
+                dir: self.dir(),
+                future: None,
+            })),
             Question::DeleteRecords { before } => {
                 self.delete_records(*before).map(Answer::LogStart)
             }
+            // Of the shard, which has its moves.
+            Question::Move { .. } => Err(ErrorCode::UnknownServerError),
         }
     }
 
@@ -40,7 +46,7 @@ impl Partition {
     /// What lies below `start`, which is not above the high watermark, is served no more.
     pub(super) fn begin_at(&self, start: Offset) {
         let mut effects = Vec::new();
-        self.log.raise_start(start);
+        self.log().raise_start(start);
         self.replica.borrow_mut().on_log_start(start, &mut effects);
         self.carry_out(effects);
     }
@@ -54,7 +60,7 @@ impl Partition {
             replica.on_ack_point(ack_point, &mut effects);
             replica.on_min_in_sync(config.min_insync_replicas(), &mut effects);
         }
-        self.log.set_options(options);
+        self.log().set_options(options);
         self.carry_out(effects);
     }
 }

@@ -70,11 +70,11 @@ impl Partition {
             stable_end: self.replica.borrow().stable_end(),
             now: TimestampMs(time::unix_ms()),
         };
-        match self.log.dirt(limits).await {
+        match self.log().dirt(limits).await {
             Ok(dirt) => Some(dirt),
             Err(ReadError::Closed | ReadError::Offline { .. } | ReadError::Replaced) => None,
             Err(error) => {
-                tracing::warn!(partition = %self.log.name(), %error,
+                tracing::warn!(partition = %self.log().name(), %error,
                     "compaction can not tell how old the log's segments are");
                 None
             }
@@ -98,7 +98,13 @@ impl Partition {
             file_delete_delay: Duration::from_millis(config.file_delete_delay_ms()),
             live: self.replica.borrow().producers().last_written(),
         };
-        self.log.compact(cleaner, order).await
+        let log = self.log();
+        let report = log.compact(cleaner, order).await?;
+        // What was copied to another place is from before it.
+        match self.is_held() || !log.is(&self.log()) {
+            true => Err(CleanError::Changed),
+            false => Ok(report),
+        }
     }
 }
 

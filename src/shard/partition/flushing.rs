@@ -12,16 +12,16 @@ use super::Partition;
 impl Partition {
     /// True when something has been written for long and is not on the disk.
     pub(crate) fn is_flush_due(&self, now: Instant) -> bool {
-        self.log.is_flush_due(now)
+        self.log().is_flush_due(now)
     }
 
     /// Makes durable what is written.
     pub(crate) async fn flush(self: Rc<Self>) {
-        match self.log.flush().await {
+        match self.log().flush().await {
             // A flush that fails has told the machine already.
             Ok(_) | Err(LogError::Closed | LogError::Offline { .. }) => {}
             Err(error) => self.say(|more| {
-                tracing::warn!(partition = %self.log.name(), %error, left_out = more, "not flushed");
+                tracing::warn!(partition = %self.log().name(), %error, left_out = more, "not flushed");
             }),
         }
     }
@@ -35,7 +35,7 @@ impl Partition {
 
     /// Bytes written and not known to be on the disk.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
-        self.log.unflushed_bytes()
+        self.log().unflushed_bytes()
     }
 
     /// How far the log is, if the checkpoints say something else. They do until
@@ -45,7 +45,7 @@ impl Partition {
             return None;
         }
         let now = LogProgress {
-            recovery_point: self.log.recovery_point(),
+            recovery_point: self.log().recovery_point(),
             high_watermark: self.replica.borrow().high_watermark(),
         };
         (self.recorded.get() != Some(now)).then_some(now)
@@ -55,22 +55,22 @@ impl Partition {
     /// are on it that they are.
     pub(crate) fn has_new_durable_segment(&self) -> bool {
         let recorded = self.recorded.get().map(|told| told.recovery_point);
-        self.log
+        self.log()
             .has_durable_segment_above(recorded.unwrap_or_default())
     }
 
     /// True when much has been written since the log was last marked.
     pub(crate) fn is_mark_due(&self, now: Instant) -> bool {
-        self.log.is_mark_due(now)
+        self.log().is_mark_due(now)
     }
 
     /// Marks the log as written up to now, with what it says of its producers.
     pub(crate) async fn mark(self: Rc<Self>) {
         let (at, snapshot) = self.replica.borrow().producer_snapshot();
-        match self.log.set_mark(at, snapshot).await {
+        match self.log().set_mark(at, snapshot).await {
             Ok(()) | Err(LogError::Closed | LogError::Offline { .. }) => {}
             Err(error) => self.say(|more| {
-                tracing::warn!(partition = %self.log.name(), %error, left_out = more,
+                tracing::warn!(partition = %self.log().name(), %error, left_out = more,
                     "not marked: a start after a kill has more to check");
             }),
         }
@@ -78,7 +78,7 @@ impl Partition {
 
     /// The log's mark, if the file of marks does not have it.
     pub(crate) fn new_mark(&self) -> Option<Offset> {
-        let mark = self.log.mark()?;
+        let mark = self.log().mark()?;
         (self.mark_recorded.get() != Some(mark)).then_some(mark)
     }
 

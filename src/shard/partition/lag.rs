@@ -28,10 +28,10 @@ impl Partition {
         }
         // Headers may come from the disk, and there are other partitions to look at.
         task::yield_now().await;
-        let start = self.log.start_offset();
+        let start = self.log().start_offset();
         let now = TimestampMs(time::unix_ms());
         let found = self
-            .log
+            .log()
             .unread(Offset(committed).max(start), limits, now)
             .await;
         let Ok(Some(unread)) = found else {

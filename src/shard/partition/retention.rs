@@ -16,7 +16,7 @@ impl Partition {
         }
         let high_watermark = self.replica.borrow().high_watermark();
         let now = TimestampMs(time::unix_ms());
-        match self.log.due(limits, high_watermark, now).await {
+        match self.log().due(limits, high_watermark, now).await {
             Ok(due) => {
                 let due = due?;
                 self.begin_at(due.start);
@@ -25,7 +25,7 @@ impl Partition {
             // Closed, failed or compacted since.
             Err(ReadError::Closed | ReadError::Offline { .. } | ReadError::Replaced) => None,
             Err(error) => {
-                tracing::warn!(partition = %self.log.name(), %error,
+                tracing::warn!(partition = %self.log().name(), %error,
                     "retention can not tell how old the log's first segments are");
                 None
             }
@@ -34,13 +34,14 @@ impl Partition {
 
     /// Removes the files of hidden segments.
     pub(crate) async fn remove_hidden(&self, due: &Due, kept: StartKept, delay: Duration) {
-        let name = self.log.name();
+        let log = self.log();
+        let name = log.name();
         // The batches that go may be the only place that says what their producers have written (RP-69).
         let storing = self.snapshot_stored.borrow_mut().take();
         if let Some(storing) = storing {
             storing.await;
         }
-        let removed = match self.log.remove_segments(due.start, kept, delay).await {
+        let removed = match log.remove_segments(due.start, kept, delay).await {
             Ok(removed) => removed,
             Err(LogError::Closed | LogError::Offline { .. }) => return,
             Err(error) => {
@@ -51,7 +52,7 @@ impl Partition {
         tracing::info!(partition = %name, segments = removed.segments, bytes = removed.bytes,
             start = due.start.0, reason = %due.reasons, "deleted segments");
         let epochs = self.replica.borrow().epochs().clone();
-        match self.log.store_epochs(&epochs).await {
+        match log.store_epochs(&epochs).await {
             Ok(()) | Err(LogError::Closed | LogError::Offline { .. }) => {}
             // They are cut again at the next start.
             Err(error) => tracing::warn!(partition = %name, %error, "leader epochs not written"),

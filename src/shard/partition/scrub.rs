@@ -21,27 +21,27 @@ impl Partition {
     ) -> io::Result<Option<Scrubbed>> {
         match self.is_offline() {
             true => Ok(None),
-            false => self.log.scrub_next(interval, bytes_per_second).await,
+            false => self.log().scrub_next(interval, bytes_per_second).await,
         }
     }
 
     /// Bytes of segments that wait for that.
     pub(crate) fn scrub_due_bytes(&self, interval: Duration) -> u64 {
-        self.log.scrub_due_bytes(interval)
+        self.log().scrub_due_bytes(interval)
     }
 
     /// Number and bytes of damaged ranges that are not served.
     pub(crate) fn quarantined_size(&self) -> (u64, u64) {
-        self.log.quarantined_size()
+        self.log().quarantined_size()
     }
 
     /// The file and the damaged range that `offset` is in.
     pub(crate) async fn damage_of(&self, offset: Offset) -> Option<(PathBuf, DamagedRange)> {
-        self.log.damage_of(offset).await
+        self.log().damage_of(offset).await
     }
 
     /// A batch was read that is not what was written. False when that is known already.
     pub(crate) fn note_damage(&self, first: Offset, position: u64, reason: &str) -> bool {
-        self.log.note_damage(first, position, reason)
+        self.log().note_damage(first, position, reason)
     }
 }

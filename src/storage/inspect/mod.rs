@@ -358,7 +358,7 @@ async fn partitions_in(dir: &Path) -> io::Result<Vec<String>> {
         .map(|entry| entry.name.to_string_lossy().into_owned())
         .filter(|name| match dir_kind(name) {
             DirKind::Partition(_) | DirKind::Stray => true,
-            DirKind::Deleted | DirKind::Other => false,
+            DirKind::Deleted | DirKind::Future(_) | DirKind::Other => false,
         })
         .collect();
     names.sort();

@@ -13,6 +13,7 @@ mod killed;
 mod lost;
 mod marks;
 mod model;
+mod moving;
 mod next_segment;
 mod repairing;
 mod retention;

@@ -1,0 +1,400 @@
+//! `thalweg log-dirs`: what is in which log directory, and moves between them.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thalweg_client::{Cluster, LogDirectory, LogInDirectory, MissingTopic};
+use thalweg_protocol::ErrorCode;
+
+use crate::args::{LogDirsCommand, LogDirsDescribeArgs, LogDirsMoveArgs, TopicChoice};
+use crate::broker_http::BrokerHttp;
+use crate::exit::{Exit, Failure, connect};
+use crate::output::{self, Align, or_dash};
+
+/// Between two looks at how far a move is.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs one subcommand of `thalweg log-dirs`.
+pub(crate) fn run(command: LogDirsCommand) -> Result<(), Failure> {
+    match command {
+        LogDirsCommand::Describe(args) => describe(&args),
+        LogDirsCommand::Move(args) => move_partitions(&args),
+    }
+}
+
+/// What `--json` prints; field names stay.
+#[derive(Serialize)]
+struct Report {
+    directories: Vec<DirectoryLine>,
+    /// Null when the HTTP endpoint does not answer.
+    offline: Option<Vec<OfflineLine>>,
+    /// Null when the HTTP endpoint does not answer.
+    quarantined: Option<Vec<QuarantinedLine>>,
+}
+
+/// The answer of `/log-dirs`.
+#[derive(Deserialize)]
+struct Told {
+    broker: i32,
+    directories: Vec<ToldDirectory>,
+    offline: Vec<OfflineLine>,
+    quarantined: Vec<QuarantinedLine>,
+    shards_missing: usize,
+    left_out: u64,
+}
+
+#[derive(Deserialize)]
+struct ToldDirectory {
+    directory: String,
+    failure: Option<String>,
+    full: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct OfflineLine {
+    topic: String,
+    partition: i32,
+    directory: Option<String>,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct QuarantinedLine {
+    topic: String,
+    partition: i32,
+    first_offset: i64,
+    next_offset: i64,
+    file: String,
+    first_byte: u64,
+    end_byte: u64,
+    reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DirectoryLine {
+    broker: i32,
+    directory: String,
+    state: String,
+    /// Why it is offline; null from brokers that do not tell.
+    reason: Option<String>,
+    usable_bytes: Option<i64>,
+    total_bytes: Option<i64>,
+    partitions: Vec<LogLine>,
+}
+
+#[derive(Serialize, Clone)]
+struct LogLine {
+    topic: String,
+    partition: i32,
+    bytes: i64,
+    future: bool,
+    lag: i64,
+}
+
+fn describe(args: &LogDirsDescribeArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.bootstrap)?;
+    let brokers = match args.broker {
+        Some(id) => vec![id],
+        None => cluster
+            .describe_cluster()?
+            .brokers
+            .iter()
+            .map(|b| b.id)
+            .collect(),
+    };
+    let mut lines = Vec::new();
+    for broker in brokers {
+        let found = cluster.describe_log_dirs(broker)?;
+        lines.extend(found.into_iter().map(|dir| line(broker, dir)));
+    }
+    let http = BrokerHttp::of(&args.http, &args.bootstrap, cluster.cluster_id());
+    let told: Option<Told> = http.find("/log-dirs", "why something is not served")?;
+    if let Some(told) = &told {
+        add_reasons(&mut lines, told);
+    }
+    if args.json {
+        let (offline, quarantined) = told.map(|told| (told.offline, told.quarantined)).unzip();
+        return Ok(output::json(&Report {
+            directories: lines,
+            offline,
+            quarantined,
+        })?);
+    }
+    print_directories(&lines)?;
+    let logs = |wanted: fn(&LogLine) -> bool| {
+        let rows = lines.iter().flat_map(move |dir| {
+            let logs = dir.partitions.iter().filter(move |log| wanted(log));
+            logs.map(|log| row(dir, log))
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let rows = match args.partitions {
+        true => logs(|_| true),
+        false => logs(|log| log.future),
+    };
+    if !rows.is_empty() {
+        print_logs(&rows)?;
+    }
+    match told {
+        Some(told) => Ok(print_unserved(&told)?),
+        None => Ok(()),
+    }
+}
+
+fn add_reasons(lines: &mut [DirectoryLine], told: &Told) {
+    for line in lines.iter_mut().filter(|line| line.broker == told.broker) {
+        let is_same = |dir: &&ToldDirectory| {
+            std::path::absolute(&dir.directory)
+                .is_ok_and(|path| path.as_os_str() == line.directory.as_str())
+                || dir.directory == line.directory
+        };
+        let Some(dir) = told.directories.iter().find(is_same) else {
+            continue;
+        };
+        line.reason.clone_from(&dir.failure);
+        if dir.full && dir.failure.is_none() {
+            line.state = "full".to_owned();
+        }
+    }
+}
+
+fn print_unserved(told: &Told) -> std::io::Result<()> {
+    for dir in &told.directories {
+        if let Some(failure) = &dir.failure {
+            output::line(&format!("\n{} is offline: {failure}", dir.directory))?;
+        }
+    }
+    if !told.offline.is_empty() {
+        let headings = [
+            ("OFFLINE", Align::Left),
+            ("PARTITION", Align::Right),
+            ("DIRECTORY", Align::Left),
+            ("REASON", Align::Left),
+        ];
+        let row = |line: &OfflineLine| {
+            vec![
+                line.topic.clone(),
+                line.partition.to_string(),
+                or_dash(line.directory.clone()),
+                line.reason.clone(),
+            ]
+        };
+        output::line("")?;
+        output::table(&headings, &told.offline.iter().map(row).collect::<Vec<_>>())?;
+    }
+    if !told.quarantined.is_empty() {
+        let headings = [
+            ("QUARANTINED", Align::Left),
+            ("PARTITION", Align::Right),
+            ("OFFSETS", Align::Left),
+            ("BYTES", Align::Left),
+            ("FILE", Align::Left),
+            ("REASON", Align::Left),
+        ];
+        let row = |line: &QuarantinedLine| {
+            vec![
+                line.topic.clone(),
+                line.partition.to_string(),
+                format!("{}-{}", line.first_offset, line.next_offset - 1),
+                format!("{}-{}", line.first_byte, line.end_byte - 1),
+                line.file.clone(),
+                or_dash(line.reason.clone()),
+            ]
+        };
+        output::line("")?;
+        let rows: Vec<_> = told.quarantined.iter().map(row).collect();
+        output::table(&headings, &rows)?;
+    }
+    if told.left_out > 0 || told.shards_missing > 0 {
+        output::line(&format!(
+            "\nnot shown: {} more, and what {} did not tell in time",
+            told.left_out,
+            output::count(told.shards_missing as u64, "core")
+        ))?;
+    }
+    Ok(())
+}
+
+fn line(broker: i32, dir: LogDirectory) -> DirectoryLine {
+    let state = match ErrorCode::from_code(dir.error_code) {
+        Some(ErrorCode::None) => "works".to_owned(),
+        Some(ErrorCode::KafkaStorageError) => "offline".to_owned(),
+        Some(other) => other.name().to_owned(),
+        None => dir.error_code.to_string(),
+    };
+    let log = |log: LogInDirectory| LogLine {
+        topic: log.topic,
+        partition: log.partition,
+        bytes: log.bytes,
+        future: log.is_future,
+        lag: log.lag,
+    };
+    DirectoryLine {
+        broker,
+        directory: dir.path,
+        state,
+        reason: None,
+        usable_bytes: dir.usable_bytes,
+        total_bytes: dir.total_bytes,
+        partitions: dir.logs.into_iter().map(log).collect(),
+    }
+}
+
+fn print_directories(lines: &[DirectoryLine]) -> std::io::Result<()> {
+    let headings = [
+        ("BROKER", Align::Right),
+        ("DIRECTORY", Align::Left),
+        ("STATE", Align::Left),
+        ("PARTITIONS", Align::Right),
+        ("BYTES", Align::Right),
+        ("USABLE", Align::Right),
+        ("TOTAL", Align::Right),
+    ];
+    let row = |dir: &DirectoryLine| {
+        let held = dir.partitions.iter().filter(|log| !log.future);
+        let bytes: i64 = dir.partitions.iter().map(|log| log.bytes).sum();
+        vec![
+            dir.broker.to_string(),
+            dir.directory.clone(),
+            dir.state.clone(),
+            held.count().to_string(),
+            bytes.to_string(),
+            or_dash(dir.usable_bytes),
+            or_dash(dir.total_bytes),
+        ]
+    };
+    output::table(&headings, &lines.iter().map(row).collect::<Vec<_>>())
+}
+
+fn row(dir: &DirectoryLine, log: &LogLine) -> Vec<String> {
+    let moves = log.future.then(|| format!("{} behind", log.lag));
+    vec![
+        log.topic.clone(),
+        log.partition.to_string(),
+        dir.directory.clone(),
+        log.bytes.to_string(),
+        or_dash(moves),
+    ]
+}
+
+fn print_logs(rows: &[Vec<String>]) -> std::io::Result<()> {
+    let headings = [
+        ("TOPIC", Align::Left),
+        ("PARTITION", Align::Right),
+        ("DIRECTORY", Align::Left),
+        ("BYTES", Align::Right),
+        ("MOVING", Align::Left),
+    ];
+    output::line("")?;
+    output::table(&headings, rows)
+}
+
+#[derive(Serialize)]
+struct MoveLine {
+    topic: String,
+    partition: i32,
+    moving: bool,
+    error: Option<String>,
+}
+
+fn move_partitions(args: &LogDirsMoveArgs) -> Result<(), Failure> {
+    let mut cluster = connect(&args.bootstrap)?;
+    let broker = only_broker(&mut cluster, args.broker)?;
+    let partitions = partitions(&mut cluster, &args.topics)?;
+    let outcomes = cluster.move_to_log_dir(broker, &args.to, &partitions)?;
+    let mut refused = None;
+    let mut lines = Vec::new();
+    for (topic, partition, outcome) in outcomes {
+        let error = outcome.as_ref().err().map(ToString::to_string);
+        lines.push(MoveLine {
+            topic,
+            partition,
+            moving: error.is_none(),
+            error,
+        });
+        refused = refused.or(outcome.err());
+    }
+    if args.wait {
+        for line in lines.iter().filter(|line| line.moving) {
+            wait_for(&mut cluster, broker, &args.to, line)?;
+        }
+    }
+    match args.json {
+        true => output::json(&lines)?,
+        false => {
+            for line in &lines {
+                let did = match (&line.error, args.wait) {
+                    (Some(error), _) => error.clone(),
+                    (None, true) => format!("{}-{} is in {}", line.topic, line.partition, args.to),
+                    (None, false) => {
+                        format!("{}-{} moves to {}", line.topic, line.partition, args.to)
+                    }
+                };
+                output::line(&did)?;
+            }
+        }
+    }
+    refused.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The broker that is meant.
+fn only_broker(cluster: &mut Cluster, asked: Option<i32>) -> Result<i32, Failure> {
+    if let Some(id) = asked {
+        return Ok(id);
+    }
+    let brokers = cluster.describe_cluster()?.brokers;
+    match &brokers[..] {
+        [only] => Ok(only.id),
+        several => {
+            let ids: Vec<String> = several.iter().map(|b| b.id.to_string()).collect();
+            let text = format!("say which broker by --broker: {}", ids.join(", "));
+            Err(Failure::new(Exit::Usage, text))
+        }
+    }
+}
+
+/// The partitions that are named, or all of their topic.
+fn partitions(
+    cluster: &mut Cluster,
+    topics: &[TopicChoice],
+) -> Result<BTreeMap<String, Vec<i32>>, Failure> {
+    let mut partitions = BTreeMap::new();
+    for choice in topics {
+        let of_topic = match choice.partitions.is_empty() {
+            true => {
+                let topic = cluster.topic(&choice.name, MissingTopic::Refuse)?;
+                topic.partitions.iter().map(|p| p.index).collect()
+            }
+            false => choice.partitions.clone(),
+        };
+        partitions
+            .entry(choice.name.clone())
+            .or_insert_with(Vec::new)
+            .extend(of_topic);
+    }
+    Ok(partitions)
+}
+
+/// Returns when the partition is in the directory, and says so when its move is given up.
+fn wait_for(cluster: &mut Cluster, broker: i32, to: &str, line: &MoveLine) -> Result<(), Failure> {
+    loop {
+        let dirs = cluster.describe_log_dirs(broker)?;
+        let is_meant =
+            |log: &&LogInDirectory| log.topic == line.topic && log.partition == line.partition;
+        let there = dirs.iter().find(|dir| dir.path == to);
+        let found = there.and_then(|dir| dir.logs.iter().find(is_meant));
+        match found {
+            Some(log) if !log.is_future => return Ok(()),
+            Some(_) => thread::sleep(LOOK_EVERY),
+            None => {
+                let text = format!(
+                    "{}-{} does not move to {to} any more: the broker's log says why",
+                    line.topic, line.partition
+                );
+                return Err(Failure::new(Exit::Failed, text));
+            }
+        }
+    }
+}
