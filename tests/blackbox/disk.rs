@@ -218,13 +218,10 @@ fn st_20_offsets_are_committed_on_a_disk_without_a_byte_left() {
     }
 }
 
-/// ST-20: a broker starts on a disk without a byte left, so that topics can be deleted, and goes on by itself
-/// when they are.
-#[test]
-fn st_20_a_start_on_a_full_disk_lets_topics_be_deleted() {
-    let Some(mut broker) = Broker::start_on_small_disk("16m", Options::default()) else {
-        return;
-    };
+/// A broker on a small disk, with a topic `large` that takes a part of it, and one with a record. `None` where no
+/// disk can be had.
+fn on_small_disk() -> Option<(Broker, Topic)> {
+    let broker = Broker::start_on_small_disk("16m", Options::default())?;
     let mut client = broker.connect();
     let large = client.create_topic("large", 1, &[]);
     let topic = client.create_topic("small", 1, &[]);
@@ -232,6 +229,16 @@ fn st_20_a_start_on_a_full_disk_lets_topics_be_deleted() {
         client.append(&large, 0, plain(&["x".repeat(900_000)]));
     }
     client.append(&topic, 0, plain(&["kept"]));
+    Some((broker, topic))
+}
+
+/// ST-20: a broker starts on a disk without a byte left, so that topics can be deleted, and goes on by itself
+/// when they are.
+#[test]
+fn st_20_a_start_on_a_full_disk_lets_topics_be_deleted() {
+    let Some((mut broker, topic)) = on_small_disk() else {
+        return;
+    };
     for clean in [false, true] {
         let rest = fill(&broker.data(), 0);
         match clean {
@@ -261,16 +268,9 @@ fn st_20_a_start_on_a_full_disk_lets_topics_be_deleted() {
 /// topics can be deleted. Where not even a start can be written down, that is done when there is room.
 #[test]
 fn st_20_a_second_start_on_a_full_disk_serves_what_is_there() {
-    let Some(mut broker) = Broker::start_on_small_disk("16m", Options::default()) else {
+    let Some((mut broker, topic)) = on_small_disk() else {
         return;
     };
-    let mut client = broker.connect();
-    let large = client.create_topic("large", 1, &[]);
-    let topic = client.create_topic("small", 1, &[]);
-    for _ in 0..4 {
-        client.append(&large, 0, plain(&["x".repeat(900_000)]));
-    }
-    client.append(&topic, 0, plain(&["kept"]));
     fill(&broker.data(), 0);
     broker.kill();
     broker.start_again();
