@@ -22,8 +22,8 @@
 //! One `recv` and one write call, fewer when requests or answers come together; no copy of a frame,
 //! which keeps the memory it was read into (small ones share chunks, large ones buffers that are filled
 //! again: `read_buffers`); one boxed future, no list for a single answer, no timer; one poll of each half
-//! per wake; record bytes of fetch answers are not touched (`sendfile`) unless the log still holds them in
-//! memory, or nobody does and the lane has to read them (`ranges`). Measured in `bench/results/hot-path.md`.
+//! per wake; record bytes of fetch answers are not touched (`sendfile`) unless they are few (`copies`), the
+//! log still holds them in memory, or nobody does and the lane has to read them (`ranges`). Measured in `bench/results/hot-path.md`.
 //!
 //! Start reading at [`serve`](serve()), then [`Service`].
 
@@ -31,6 +31,7 @@ mod acceptor;
 mod answers;
 mod budget;
 mod conn;
+mod copies;
 mod frame;
 mod limits;
 mod queue;

@@ -9,6 +9,7 @@ use thalweg_reactor::net::{More, SendFileError};
 use thalweg_reactor::time;
 use thalweg_types::limits::{RESPONSE_WRITE_BYTES_MAX, SENDFILE_QUANTUM_BYTES};
 
+use crate::copies::Copied;
 use crate::serve::Link;
 use crate::{Closing, Part, Response};
 
@@ -54,6 +55,7 @@ async fn send(
         cold,
         pending: Vec::new(),
         pending_bytes: 0,
+        copies: Vec::new(),
     };
     match &responses[..] {
         // The common one, a single answer without records, needs no list of pieces.
@@ -91,6 +93,8 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) cold: &'a mut Reader,
     pending: Vec<Bytes>,
     pending_bytes: usize,
+    /// Which of them are records out of a file.
+    pub(crate) copies: Vec<Copied>,
 }
 
 impl Outgoing<'_> {
@@ -100,6 +104,7 @@ impl Outgoing<'_> {
             left -= 1;
             match part {
                 Part::Bytes(bytes) => self.add(bytes).await?,
+                Part::File(range) if self.add_copy(&range).await? => {}
                 Part::File(range) => {
                     self.flush(More::Yes).await?;
                     let more = if left == 0 { More::No } else { More::Yes };
@@ -111,17 +116,35 @@ impl Outgoing<'_> {
     }
 
     async fn add(&mut self, bytes: Bytes) -> Result<(), Closing> {
-        if self.pending_bytes + bytes.len() > RESPONSE_WRITE_BYTES_MAX {
-            self.flush(More::Yes).await?;
+        self.make_room(bytes.len()).await?;
+        self.push(bytes);
+        Ok(())
+    }
+
+    /// Sends what waits if so many bytes more would be too many for one write.
+    pub(crate) async fn make_room(&mut self, bytes: usize) -> Result<(), Closing> {
+        match self.pending_bytes + bytes > RESPONSE_WRITE_BYTES_MAX {
+            true => self.flush(More::Yes).await,
+            false => Ok(()),
         }
+    }
+
+    pub(crate) fn push(&mut self, bytes: Bytes) {
         self.pending_bytes += bytes.len();
         self.pending.push(bytes);
-        Ok(())
+    }
+
+    /// Pieces that leave with the next write.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
     }
 
     async fn flush(&mut self, more: More) -> Result<(), Closing> {
         let pending = std::mem::take(&mut self.pending);
         let bytes = std::mem::take(&mut self.pending_bytes);
+        if !self.copies.is_empty() {
+            return self.flush_with_copies(pending, more).await;
+        }
         match &pending[..] {
             [] => Ok(()),
             [one] => self.write(one, more).await,
@@ -136,7 +159,7 @@ impl Outgoing<'_> {
     }
 
     /// Writes in pieces, each of which the client must take in time.
-    async fn write(&self, bytes: &[u8], more: More) -> Result<(), Closing> {
+    pub(crate) async fn write(&self, bytes: &[u8], more: More) -> Result<(), Closing> {
         let mut pieces = bytes.chunks(SENDFILE_QUANTUM_BYTES).peekable();
         while let Some(piece) = pieces.next() {
             self.expect_taken();

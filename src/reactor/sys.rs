@@ -14,7 +14,8 @@ pub(crate) fn assume_filled(buf: &mut BytesMut, len: usize) {
     let filled = buf.len() + len;
     assert!(filled <= buf.capacity());
     // SAFETY: `filled` is within the capacity, and the kernel initialised the bytes up to it
-    // (`ReadOp::on_read` is the only caller and passes the count of a completed read into them).
+    // (`ReadOp::on_read` and `append_at` are the only callers and pass the count of a completed read
+    // into them).
     unsafe { buf.set_len(filled) };
 }
 
@@ -112,6 +113,21 @@ pub(crate) fn cached_pages(fd: RawFd, offset: u64, len: u64) -> Result<u64, i32>
         0 => Ok(found[0]),
         _ => Err(errno()),
     }
+}
+
+/// As [`read_at`] to the end of `buf`, at most `len` bytes and what it has room for.
+pub(crate) fn append_at(
+    fd: RawFd,
+    buf: &mut BytesMut,
+    len: usize,
+    offset: u64,
+    flags: libc::c_int,
+) -> Result<usize, i32> {
+    let spare = buf.spare_capacity_mut();
+    let room = len.min(spare.len());
+    let read = read_at(fd, &mut spare[..room], offset, flags)?;
+    assume_filled(buf, read);
+    Ok(read)
 }
 
 /// As [`read_at`] into initialised memory.

@@ -50,6 +50,10 @@ pub const SHARD_REQUEST_MEMORY_BYTES: u64 = 192 * 1024 * 1024;
 /// Bytes of small answers that leave in one write call.
 pub const RESPONSE_WRITE_BYTES_MAX: usize = 256 * 1024;
 
+/// Records of one partition in a fetch answer up to which they are copied out of the page cache and leave in
+/// one write with the rest of the answer, instead of by `sendfile`.
+pub const RECORDS_COPIED_BYTES_MAX: usize = 64 * 1024;
+
 /// Messages that may wait in the mailbox of a shard. When full, the sender's task waits.
 pub const MAILBOX_MESSAGES_MAX: usize = 4_096;
 

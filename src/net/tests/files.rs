@@ -1,4 +1,4 @@
-//! Record bytes leave by `sendfile`, are counted, and a file that is too short ends the connection.
+//! Record bytes leave by `sendfile`, few of them as copies, are counted, and a file that is too short ends the connection.
 
 mod rig;
 
@@ -60,5 +60,45 @@ fn a_file_that_is_too_short_closes_the_connection_after_its_header() {
         client.send(&frame(b"r")).await;
         assert_eq!(client.answer().await, None);
         rig.until_closed(CloseReason::StorageError, 1).await;
+    });
+}
+
+/// Answers of few records leave as copies; a client that takes nothing for a while gets the same bytes.
+#[test]
+fn small_ranges_are_copied_as_far_as_the_socket_takes_them() {
+    run(Limits::default(), async |rig: Rig| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        let file = file_of(&dir, data.clone()).await;
+        let mut client = rig.connect().await;
+        let (first, second) = (65_536, 1_000);
+        for at in 0..14 {
+            let sources = vec![
+                range(&file, at, first, Heat::Hot),
+                range(&file, 100_000 + at, second, Heat::Unknown),
+            ];
+            let response = Response::interleave(encoded(first, second), sources);
+            *rig.service.prepared.borrow_mut() = Some(response);
+            client.send(&frame(b"r")).await;
+            rig.until(|rig| rig.service.prepared.borrow().is_none())
+                .await;
+        }
+        for at in 0..14 {
+            let want = [
+                &b"head"[..],
+                &data[at..at + first as usize],
+                b"middle",
+                &data[100_000 + at..101_000 + at],
+                b"tail",
+            ]
+            .concat();
+            assert!(client.answer().await.expect("an answer") == want, "{at}");
+        }
+        let (copied, sent) = rig.metrics(|m| {
+            let counters = &m.counters;
+            (counters.fetch_bytes_copied, counters.fetch_bytes_sendfile)
+        });
+        assert_eq!(copied + sent, 14 * u64::from(first + second));
+        assert!(copied >= u64::from(first + second), "{copied}");
     });
 }

@@ -1,7 +1,7 @@
 //! Reads, writes and flushes of open files.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use bytes::{Bytes, BytesMut};
 
@@ -55,11 +55,36 @@ pub async fn read_at(file: &File, offset: u64, len: usize) -> io::Result<BytesMu
 /// # Errors
 /// The kernel's.
 pub fn read_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    at_hand(file, offset, |fd| {
+        sys::read_at_into(fd, buf, offset, libc::RWF_NOWAIT)
+    })
+}
+
+/// As [`read_cached`], to the end of `buf`, at most `len` bytes and what it has room for.
+///
+/// # Errors
+/// The kernel's.
+pub fn append_cached(
+    file: &File,
+    offset: u64,
+    buf: &mut BytesMut,
+    len: usize,
+) -> io::Result<Option<usize>> {
+    at_hand(file, offset, |fd| {
+        sys::append_at(fd, buf, len, offset, libc::RWF_NOWAIT)
+    })
+}
+
+fn at_hand(
+    file: &File,
+    offset: u64,
+    mut read: impl FnMut(RawFd) -> Result<usize, i32>,
+) -> io::Result<Option<usize>> {
     if disk::is_simulated() {
         return Ok(None); // what the kernel has cached would differ from run to run
     }
     loop {
-        match sys::read_at_into(file.as_raw_fd(), buf, offset, libc::RWF_NOWAIT) {
+        match read(file.as_raw_fd()) {
             Ok(read) => return Ok(Some(read)),
             Err(libc::EINTR) => {}
             Err(libc::EAGAIN | libc::EOPNOTSUPP) => return Ok(None),

@@ -241,6 +241,27 @@ impl Stream {
         self.tcp.writable().await
     }
 
+    /// Sends as much of `parts`, one after the other, as the socket takes now, with one system call; gives
+    /// the number of bytes, 0 when it takes none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_write_vectored(&self, parts: &[Bytes], more: More) -> io::Result<usize> {
+        let parts_now = &parts[..parts.len().min(IOVECS_MAX)];
+        let slices: Vec<_> = parts_now.iter().map(|part| IoSlice::new(part)).collect();
+        let flags = more_within(more, slices.len() < parts.len()).flags();
+        let fd = self.tcp.as_raw_fd();
+        let send = || Ok(sendmsg::<()>(fd, &slices, &[], flags, None)?);
+        match self.tcp.try_io(Interest::WRITABLE, send) {
+            Ok(sent) => {
+                stats::count(|stats| stats.socket_bytes_copied += sent as u64);
+                Ok(sent)
+            }
+            Err(error) if is_retry(&error) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Runs a non-blocking call as soon as the socket can take bytes, again until it does.
     pub(super) async fn when_writable(
         &self,
