@@ -38,7 +38,7 @@ struct Chunks {
 #[derive(Debug, Default)]
 struct LargeBuffers {
     /// The one that was used last at the end.
-    kept: Vec<LargeBuffer>,
+    kept: VecDeque<LargeBuffer>,
     kept_bytes: usize,
 }
 
@@ -106,16 +106,22 @@ impl Chunks {
 
 impl LargeBuffers {
     fn take(&mut self, at_most: usize) -> BytesMut {
-        // From the end: what was used last is the likeliest to be in the processor's cache.
-        for at in (0..self.kept.len()).rev() {
+        // The oldest is the likeliest to be free; a look at each of those in flight would cost more than
+        // a newer one's place in the processor's cache saves.
+        for _ in 0..self.kept.len() {
+            let Some(mut kept) = self.kept.pop_front() else {
+                break;
+            };
             // Much larger than asked for: its frame would hold what it is not charged.
-            let fits = (at_most..=2 * at_most).contains(&self.kept[at].bytes);
-            if fits && self.kept[at].handle.try_reclaim(at_most) {
-                let mut kept = self.kept.remove(at);
+            let fits = (at_most..=2 * at_most).contains(&kept.bytes);
+            let mut found = None;
+            if fits && kept.handle.try_reclaim(at_most) {
                 let handle = kept.handle.split_off(kept.handle.capacity());
-                let buffer = std::mem::replace(&mut kept.handle, handle);
+                found = Some(std::mem::replace(&mut kept.handle, handle));
                 kept.used = true;
-                self.kept.push(kept);
+            }
+            self.kept.push_back(kept);
+            if let Some(buffer) = found {
                 return buffer;
             }
         }
@@ -123,7 +129,7 @@ impl LargeBuffers {
         let bytes = buffer.capacity();
         if self.kept_bytes + bytes <= LARGE_BUFFERS_KEPT_BYTES_MAX {
             self.kept_bytes += bytes;
-            self.kept.push(LargeBuffer {
+            self.kept.push_back(LargeBuffer {
                 handle: buffer.split_off(bytes),
                 bytes,
                 used: true,
