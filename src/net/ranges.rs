@@ -60,6 +60,7 @@ impl Outgoing<'_> {
         while !rest.is_over() {
             let warm_to = match range.heat {
                 Heat::Hot => rest.end.min(rest.at + SENDFILE_QUANTUM_BYTES as u64),
+                Heat::Unknown if self.cold.goes_on(rest.file, rest.at) => rest.at,
                 Heat::Unknown => self.resident_to(&rest),
             };
             if warm_to > rest.at {
@@ -98,15 +99,17 @@ impl Outgoing<'_> {
         Ok(())
     }
 
-    /// Sends strides through the lane, up to one that is in the page cache, or the end.
+    /// Sends strides through the lane, up to the end, or to one that is in the page cache behind one that was.
     async fn send_cold(&mut self, rest: &mut Rest<'_>) -> Result<(), Closing> {
         let mut asked = Some(self.ask(rest.file, rest.at, rest));
         while let Some(wanted) = asked.take() {
             let stride = self.read(wanted).await?;
             let end = rest.at + stride.len() as u64;
+            self.cold.follow(rest.file, end, &stride);
             if end < rest.end && !self.cold.lane().is_short() {
                 let next_end = rest.stride_end(end, self.cold.lane().stride_bytes());
-                let is_cold = !fs::is_resident(rest.file, end, next_end - end);
+                let is_cold =
+                    !stride.was_cached() || !fs::is_resident(rest.file, end, next_end - end);
                 asked = is_cold.then(|| self.ask(rest.file, end, rest));
             }
             self.expect_taken();

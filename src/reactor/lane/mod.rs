@@ -18,7 +18,7 @@ mod handle;
 mod line;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -235,6 +235,7 @@ impl Shared {
         let mut stride = Stride {
             buffer,
             len: 0,
+            was_cached: false,
             lane: Lane(Arc::clone(self)),
         };
         let wrap = |error| {
@@ -257,7 +258,9 @@ impl Shared {
             }
         };
         let buffer = &mut stride.buffer[..request.len];
-        stride.len = handle.read(request.offset, buffer).map_err(wrap)?;
+        let filled = handle.read(request.offset, buffer).map_err(wrap)?;
+        stride.len = filled.bytes;
+        stride.was_cached = filled.was_cached;
         if stride.len < request.len {
             let text = format!("the file ends after {} of {}", stride.len, request.len);
             return Err(wrap(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
@@ -270,10 +273,16 @@ impl Shared {
 pub struct Stride {
     buffer: Vec<u8>,
     len: usize,
+    was_cached: bool,
     lane: Lane,
 }
 
 impl Stride {
+    /// Half of it at least is in the page cache: what follows it may be, too.
+    pub fn was_cached(&self) -> bool {
+        self.was_cached
+    }
+
     /// The lane it came from.
     pub fn lane(&self) -> &Lane {
         &self.lane
@@ -324,7 +333,12 @@ pub fn waiting() -> (usize, Option<Instant>) {
 pub struct Reader {
     lane: Lane,
     id: u64,
+    /// Files, and where in them the last cold stride ended; the newest at the end.
+    followed: VecDeque<(u64, u64)>,
 }
+
+/// Files of which a reader remembers where it is.
+const FOLLOWED_MAX: usize = 64;
 
 impl Reader {
     /// Of the lane of the process.
@@ -335,7 +349,30 @@ impl Reader {
     /// Of this lane.
     pub fn of(lane: Lane) -> Reader {
         let id = LAST_READER.fetch_add(1, Ordering::Relaxed);
-        Reader { lane, id }
+        Reader {
+            lane,
+            id,
+            followed: VecDeque::new(),
+        }
+    }
+
+    /// Takes note of a stride that ends at `end`: whether a read that goes on there is likely to be cold.
+    pub fn follow(&mut self, file: &File, end: u64, stride: &Stride) {
+        self.followed.retain(|(id, _)| *id != file.id());
+        if stride.was_cached {
+            return;
+        }
+        if self.followed.len() == FOLLOWED_MAX {
+            self.followed.pop_front();
+        }
+        self.followed.push_back((file.id(), end));
+    }
+
+    /// True when the last stride of `file` was cold and ended at `offset`: then what follows is taken for cold
+    /// unasked. What lookups have brought of it would, sent by `sendfile`, have the kernel read ahead on the thread
+    /// that sends.
+    pub fn goes_on(&self, file: &File, offset: u64) -> bool {
+        self.followed.contains(&(file.id(), offset))
     }
 
     /// Its lane.

@@ -63,6 +63,10 @@ fn strides_are_what_the_file_has_and_leave_nothing_in_the_page_cache() {
         let len = STRIDE.min(bytes.len() - from);
         let stride = block_on(reader.ask(&file, from as u64, len)).unwrap();
         assert!(stride[..] == bytes[from..from + len], "from {from}");
+        let end = (from + len) as u64;
+        reader.follow(&file, end, &stride);
+        assert_eq!(reader.goes_on(&file, end), was_cold);
+        assert!(!reader.goes_on(&file, end - 1));
     }
     if was_cold {
         assert_eq!(cached_pages(&file, 0, 0), Some(0), "read past the cache");
@@ -87,7 +91,9 @@ fn what_others_have_in_the_page_cache_stays_there() {
     assert!(!is_resident(&file, u64::MAX, 5), "nor such a range");
     let mut reader = Reader::of(Lane::new(options(2, 1)));
     let stride = block_on(reader.ask(&file, 0, STRIDE)).unwrap();
-    assert!(stride[..] == bytes[..STRIDE]);
+    assert!(stride[..] == bytes[..STRIDE] && stride.was_cached());
+    reader.follow(&file, STRIDE as u64, &stride);
+    assert!(!reader.goes_on(&file, STRIDE as u64), "worth a question");
     assert!(is_resident(&file, 0, bytes.len() as u64));
 }
 
