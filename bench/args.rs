@@ -16,9 +16,11 @@ use crate::durable::{self, DurableOptions};
 use crate::flat::{self, FlatOptions};
 use crate::floor::{self, EngineChoice, FloorOptions};
 use crate::groups::{self, GroupsCommand};
+use crate::hot_partition::{self, HotPartitionOptions};
 use crate::idle::{self, IdleOptions};
 use crate::knee::{self, KneeOptions};
 use crate::load::{self, LoadOptions, Part};
+use crate::overload::{self, OverloadOptions};
 use crate::overrides::Overrides;
 use crate::partitions::{self, PartitionsOptions};
 use crate::process::Server;
@@ -27,6 +29,7 @@ use crate::recovery::{self, RecoveryOptions};
 use crate::report::RunReport;
 use crate::rolls::{self, RollsOptions};
 use crate::rounds::{self, RunOptions};
+use crate::spread::{self, SpreadOptions};
 use crate::stage;
 use crate::workload::Workload;
 
@@ -73,6 +76,12 @@ enum Command {
     Rolls(RollsOptions),
     /// System calls and instructions per request in a small log and in a large one
     Flat(FlatOptions),
+    /// CPU per one-record request over few and many partitions, by few and many connections
+    Spread(SpreadOptions),
+    /// How long a broker takes to recover from several times its knee
+    Overload(OverloadOptions),
+    /// Latency on other cores beside one partition that gets all it can take, and without
+    HotPartition(HotPartitionOptions),
     /// The start of a broker that was killed: time to ready, and bytes read for it
     Recovery(RecoveryOptions),
 }
@@ -231,6 +240,9 @@ pub fn main() -> ExitCode {
         Command::Durable(options) => durable::run(&options),
         Command::Rolls(options) => rolls::run(&options),
         Command::Flat(options) => flat::run(&options),
+        Command::Spread(options) => spread::run(&options),
+        Command::Overload(options) => overload::run(&options),
+        Command::HotPartition(options) => hot_partition::run(&options),
         Command::Recovery(options) => recovery::run(&options),
     };
     match outcome {

@@ -137,28 +137,12 @@ pub fn run(options: &KneeOptions) -> Result<()> {
         options.overrides.mb_per_second.is_none(),
         "--mb-per-second: the search is in requests; give --requests-per-second to begin with"
     );
-    let mut workload = options.overrides.apply(&file.workload)?;
+    let workload = options.overrides.apply(&file.workload)?;
     let environment = Environment::of(&options.target.dir);
     let target = Target::ready(&options.target)?;
     let end = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
-    let from = match options.overrides.requests_per_second {
-        Some(rate) => rate,
-        None => beginning(&workload, &target, options.threads)?,
-    };
-    let mut search = Search::new(from);
-    let mut steps: Vec<Step> = Vec::new();
-    while Instant::now() < end
-        && let Some(rate) = search.next()
-    {
-        set_rate(&mut workload, Some(Rate::RequestsPerSecond(rate)))?;
-        let run = one_round(&workload, &target, options.threads)?.report;
-        stage::settle(stage::SETTLE_MAX);
-        let is_held = is_held(&run);
-        let verdict = if is_held { "held" } else { "missed" };
-        eprintln!("{rate:>10.0} requests/s {verdict:<6} {}", run.line());
-        search.on_result(rate, is_held);
-        steps.push(Step { rate, is_held, run });
-    }
+    let from = options.overrides.requests_per_second;
+    let Found { search, steps } = search(&workload, &target, options.threads, from, end)?;
     let at_knee = steps.iter().find(|step| Some(step.rate) == search.held);
     let report = KneeReport {
         workload: WorkloadReport::of(&options.workload, &file, &workload),
@@ -175,6 +159,52 @@ pub fn run(options: &KneeOptions) -> Result<()> {
         write_json(path, &report)?;
     }
     target.stop()
+}
+
+/// Where a search came to.
+pub(crate) struct Found {
+    search: Search,
+    steps: Vec<Step>,
+}
+
+impl Found {
+    /// The highest rate that was held, in requests per second.
+    pub(crate) fn held(&self) -> Option<f64> {
+        self.search.held
+    }
+}
+
+/// Searches from a rate on, else from half of what a closed loop reaches; begins no step after `end`.
+///
+/// # Errors
+/// When a request fails.
+pub(crate) fn search(
+    workload: &Workload,
+    target: &Target,
+    threads: usize,
+    from: Option<f64>,
+    end: Instant,
+) -> Result<Found> {
+    let mut workload = workload.clone();
+    let from = match from {
+        Some(rate) => rate,
+        None => beginning(&workload, target, threads)?,
+    };
+    let mut search = Search::new(from);
+    let mut steps: Vec<Step> = Vec::new();
+    while Instant::now() < end
+        && let Some(rate) = search.next()
+    {
+        set_rate(&mut workload, Some(Rate::RequestsPerSecond(rate)))?;
+        let run = one_round(&workload, target, threads)?.report;
+        stage::settle(stage::SETTLE_MAX);
+        let is_held = is_held(&run);
+        let verdict = if is_held { "held" } else { "missed" };
+        eprintln!("{rate:>10.0} requests/s {verdict:<6} {}", run.line());
+        search.on_result(rate, is_held);
+        steps.push(Step { rate, is_held, run });
+    }
+    Ok(Found { search, steps })
 }
 
 /// Half of what a closed loop reaches.

@@ -61,6 +61,17 @@ impl ProduceJob {
         })
     }
 
+    /// The same to these partitions alone.
+    #[must_use]
+    pub fn only(mut self, partitions: &[usize]) -> ProduceJob {
+        let of = |all: &[Bytes]| partitions.iter().map(|at| all[*at].clone()).collect();
+        if self.tails.len() == self.heads.len() {
+            self.tails = Arc::new(of(&self.tails));
+        }
+        self.heads = Arc::new(of(&self.heads));
+        self
+    }
+
     /// Sends one request per partition over one connection, so many times over, and waits for all.
     ///
     /// # Errors
