@@ -1,9 +1,11 @@
 //! Facts about the process that the metrics endpoint shows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use thalweg_metadata::Image;
 use thalweg_metrics::{LogDirFacts, ProcessFacts};
+use thalweg_types::TopicPartition;
 
 use crate::controller::Start;
 use crate::progress::OpeningProgress;
@@ -13,6 +15,8 @@ use crate::view::ClusterView;
 #[derive(Debug, Default)]
 pub struct Facts {
     process: Mutex<ProcessFacts>,
+    /// What the ids of topics stand for; `None` before the metadata is read.
+    image: Mutex<Option<Arc<Image>>>,
     opening: Arc<OpeningProgress>,
 }
 
@@ -22,6 +26,7 @@ impl Facts {
     pub fn new(first: ProcessFacts) -> Facts {
         Facts {
             process: Mutex::new(first),
+            image: Mutex::default(),
             opening: Arc::default(),
         }
     }
@@ -52,6 +57,7 @@ impl Facts {
     /// Which cluster this is, and the topics and partitions in it.
     pub fn set_cluster(&self, view: &ClusterView) {
         let image = &view.image;
+        *lock(&self.image) = Some(Arc::clone(image));
         let mut facts = self.lock();
         facts.cluster_id.clone_from(&view.cluster_id.0);
         facts.topics = image.topics().len() as u64;
@@ -59,6 +65,19 @@ impl Facts {
             .topics()
             .map(|topic| topic.partitions.len() as u64)
             .sum();
+    }
+
+    /// Topic and number of a partition; where the topic is gone, its id stands for it.
+    #[must_use]
+    pub fn name_of(&self, id: TopicPartition) -> String {
+        let image = lock(&self.image).clone();
+        let topic = image
+            .as_deref()
+            .and_then(|image| image.topic_by_id(id.topic));
+        match topic {
+            Some(topic) => format!("{}-{}", topic.name, id.partition),
+            None => format!("{}-{}", id.topic, id.partition),
+        }
     }
 
     /// The state of a log directory, by its number.
@@ -70,7 +89,11 @@ impl Facts {
         dirs[index] = dir;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, ProcessFacts> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ProcessFacts> {
+        lock(&self.process)
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 //! Metrics and health over HTTP: `/metrics`, `/healthz`, `/readyz`; and what Kafka's protocol has no request
-//! for: `/groups/NAME/lag`, `/groups/NAME/history`, `/log-dirs`.
+//! for: `/groups/NAME/lag`, `/groups/NAME/history`, `/log-dirs`, `/slow`, `/top`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 use thalweg_metrics::{CONTENT_TYPE, CoreMetrics, Snapshot, render_prometheus};
 use thalweg_reactor::{mailbox, oneshot};
+use thalweg_types::limits::{BUSY_PARTITIONS_TOLD_MAX, SLOW_REQUESTS_TOLD_MAX};
 
 use crate::facts::Facts;
 use crate::history::{self, HistoryAnswer};
@@ -21,9 +22,15 @@ use crate::lag::{self, LagAnswer, LagLine, Positioned};
 use crate::readiness::Readiness;
 use crate::requests::ShardCommand;
 use crate::unserved::{self, DirectoryLine, LogDirsAnswer};
+use crate::{slow, top};
 
 /// A shard that does not answer a scrape within this time is left out of it, and `/healthz` fails.
 const SCRAPE_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Slow requests that are told where nobody says how many.
+const SLOW_REQUESTS_TOLD: usize = 20;
+/// Partitions that are told where nobody says how many.
+const BUSY_PARTITIONS_TOLD: usize = 20;
 
 /// What the endpoints read.
 pub struct HttpState {
@@ -56,6 +63,8 @@ pub async fn serve(listener: tokio::net::TcpListener, state: HttpState) -> io::R
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/slow", get(slow_requests))
+        .route("/top", get(top_of_all))
         .route("/groups/{group}/lag", get(group_lag))
         .route("/groups/{group}/history", get(group_history))
         .route("/log-dirs", get(log_dirs))
@@ -64,12 +73,7 @@ pub async fn serve(listener: tokio::net::TcpListener, state: HttpState) -> io::R
 }
 
 async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
-    let mut cores = Vec::new();
-    for shard in 0..state.shards.len() {
-        if let Some(core) = scrape(&state, shard).await {
-            cores.push(core);
-        }
-    }
+    let mut cores = scrape_all(&state).await;
     let (reply, control) = oneshot::channel();
     if state.control.send(reply).await.is_ok() {
         cores.extend(control.await);
@@ -159,11 +163,50 @@ async fn log_dirs(State(state): State<Arc<HttpState>>) -> Response {
     })
 }
 
+/// The slowest requests of the last minute or two, `?n=COUNT` of them.
+async fn slow_requests(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Response {
+    match told(query.as_deref(), SLOW_REQUESTS_TOLD, SLOW_REQUESTS_TOLD_MAX) {
+        Ok(count) => json(&slow::of(&scrape_all(&state).await, &state.facts, count)),
+        Err(line) => (StatusCode::BAD_REQUEST, line).into_response(),
+    }
+}
+
+/// What the broker does now, with the `?n=COUNT` busiest partitions.
+async fn top_of_all(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Response {
+    match told(
+        query.as_deref(),
+        BUSY_PARTITIONS_TOLD,
+        BUSY_PARTITIONS_TOLD_MAX,
+    ) {
+        Ok(count) => json(&top::of(&scrape_all(&state).await, &state.facts, count)),
+        Err(line) => (StatusCode::BAD_REQUEST, line).into_response(),
+    }
+}
+
+/// How many things a query asks for by `n=COUNT`: `usual` where it does not say, at most `most`.
+fn told(query: Option<&str>, usual: usize, most: usize) -> Result<usize, String> {
+    let Some(query) = query.filter(|query| !query.is_empty()) else {
+        return Ok(usual);
+    };
+    let count = query.strip_prefix("n=").and_then(|n| n.parse().ok());
+    let count: usize = count.ok_or("only n=COUNT can be asked, with a number\n")?;
+    Ok(count.min(most))
+}
+
 fn json<T: Serialize>(answer: &T) -> Response {
     match serde_json::to_string(answer) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
+}
+
+/// The numbers of every shard that answers in time.
+async fn scrape_all(state: &HttpState) -> Vec<CoreMetrics> {
+    let mut cores = Vec::new();
+    for shard in 0..state.shards.len() {
+        cores.extend(scrape(state, shard).await);
+    }
+    cores
 }
 
 async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {
@@ -179,4 +222,20 @@ async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {
         .await
         .ok()
         .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+
+    #[test]
+    fn a_query_asks_for_a_bounded_count() {
+        let count = |query| told(query, 20, 500);
+        assert_eq!([count(None), count(Some(""))], [Ok(20), Ok(20)]);
+        assert_eq!(count(Some("n=7")), Ok(7));
+        assert_eq!(count(Some("n=4000000000")), Ok(500));
+        for bad in ["n=", "n=-1", "m=3", "n=3&x"] {
+            assert!(count(Some(bad)).is_err(), "{bad}");
+        }
+    }
 }

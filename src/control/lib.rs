@@ -29,6 +29,8 @@ mod offline;
 mod progress;
 mod readiness;
 mod requests;
+mod slow;
+mod top;
 mod unserved;
 mod view;
 
@@ -51,6 +53,8 @@ pub use requests::{
     LogProgress, MoveOutcome, NotOpen, PartitionToOpen, Reconfigured, ShardCommand,
     StoppedPartition,
 };
+pub use slow::{SlowAnswer, SlowLine};
 pub use thalweg_metadata::controller::ProducerIdBlock;
+pub use top::{CoreLine, LaneLine, PartitionLine, StageLine, TopAnswer, WHOLE_REQUEST};
 pub use unserved::{OfflineLine, QuarantinedLine, Unserved};
 pub use view::{ClusterView, Endpoint};

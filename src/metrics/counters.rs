@@ -64,6 +64,7 @@ macro_rules! counters {
 }
 
 counters! {
+    Counter cpu_us = "thalweg_core_cpu_microseconds_total", "CPU time of the core's thread; what the kernel does elsewhere for it is left out.";
     Counter bytes_in = "thalweg_network_received_bytes_total", "Bytes of request frames received.";
     Counter bytes_out = "thalweg_network_sent_bytes_total", "Bytes of response frames sent.";
     Counter fetch_bytes_sendfile = "thalweg_fetch_sendfile_bytes_total", "Record bytes sent to consumers by sendfile, without passing through user memory.";

@@ -5,7 +5,8 @@ use std::time::Duration;
 use thalweg_types::limits::METRIC_LABELS_MAX;
 
 use crate::{
-    ApiTable, CloseReason, Counters, GroupLag, RefuseReason, Stage, StageHistogram, TopicTable,
+    ApiTable, Blame, CloseReason, Counters, GroupLag, PartitionTraffic, RefuseReason, Stage,
+    StageHistogram, TopicTable,
 };
 
 /// What drives the file operations of a core.
@@ -30,6 +31,10 @@ pub struct CoreMetrics {
     pub apis: ApiTable,
     /// Bytes and records per topic.
     pub topics: TopicTable,
+    /// Which partitions are busy; not merged, because windows of cores differ.
+    pub traffic: PartitionTraffic,
+    /// What requests waited for.
+    pub blame: Blame,
     /// What drives file operations; `None` until the runtime has started.
     pub engine: Option<Engine>,
     refused: [u64; RefuseReason::COUNT],
@@ -46,6 +51,8 @@ impl CoreMetrics {
             counters: Counters::default(),
             apis: ApiTable::default(),
             topics: TopicTable::new(METRIC_LABELS_MAX / usize::from(cores.max(1))),
+            traffic: PartitionTraffic::default(),
+            blame: Blame::default(),
             engine: None,
             refused: [0; RefuseReason::COUNT],
             closed: [0; CloseReason::COUNT],
@@ -107,8 +114,9 @@ impl CoreMetrics {
         &self.stages[stage.index()]
     }
 
-    /// Begins a new window of quantiles. The shard calls it about once a minute.
+    /// Begins a new window of quantiles and of slow requests. The shard calls it about once a minute.
     pub fn rotate(&mut self) {
+        self.blame.slow.rotate();
         self.stages.iter_mut().for_each(StageHistogram::rotate);
     }
 
@@ -117,6 +125,7 @@ impl CoreMetrics {
         self.counters.merge(&other.counters);
         self.apis.merge(&other.apis);
         self.topics.merge(&other.topics);
+        self.blame.merge(&other.blame);
         for (mine, theirs) in self.refused.iter_mut().zip(other.refused) {
             *mine += theirs;
         }

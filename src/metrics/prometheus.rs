@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::{
-    CloseReason, CoreMetrics, Kind, LogDirFacts, RefuseReason, Snapshot, Stage, TopicCounts, lag,
+    CloseReason, CoreMetrics, Kind, LogDirFacts, RefuseReason, Snapshot, Stage, TopicCounts, blame,
+    lag,
 };
 
 /// `Content-Type` of [`render_prometheus`].
@@ -25,6 +26,7 @@ pub fn render_prometheus(snapshot: &Snapshot) -> String {
     apis(&mut page, &snapshot.cores);
     connections(&mut page, &snapshot.cores);
     stages(&mut page, &snapshot.cores);
+    blame::render(&mut page, &snapshot.cores);
     topics(&mut page, snapshot);
     if let Some(lag) = &snapshot.lag {
         lag::render(&mut page, lag);
@@ -358,7 +360,8 @@ mod tests {
 
     use super::render_prometheus;
     use crate::{
-        CloseReason, CoreMetrics, Engine, GroupLag, LagRow, ProcessFacts, Snapshot, Stage,
+        Cause, CloseReason, CoreMetrics, Engine, GroupLag, LagRow, ProcessFacts, Snapshot, Spent,
+        Stage,
     };
 
     type Labels = Vec<(String, String)>;
@@ -382,18 +385,18 @@ mod tests {
                     Some(name),
                     "HELP comes before TYPE"
                 );
-                assert!(["counter", "gauge", "summary"].contains(&kind));
+                assert!(["counter", "gauge", "summary", "histogram"].contains(&kind));
                 assert!(headed.insert(name.to_owned()), "{name} has two heads");
                 current = (name.to_owned(), kind.to_owned());
             } else {
                 let (name, labels, value) = parse_sample(line);
-                let base = if current.1 == "summary" {
-                    name.strip_suffix("_sum")
-                        .or(name.strip_suffix("_count"))
-                        .unwrap_or(&name)
-                } else {
-                    &name
+                let suffixes: &[&str] = match current.1.as_str() {
+                    "summary" => &["_sum", "_count"],
+                    "histogram" => &["_sum", "_count", "_bucket"],
+                    _ => &[],
                 };
+                let parts = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+                let base = parts.unwrap_or(&name);
                 assert_eq!(base, current.0, "a sample outside its group: {line}");
                 assert!(
                     samples.insert((name, labels), value).is_none(),
@@ -462,6 +465,9 @@ mod tests {
         cores[1].apis.count_error(1, "Fetch", "OFFSET_OUT_OF_RANGE");
         cores[1].count_closed(CloseReason::SlowFrame);
         cores[0].record(Stage::Produce, Duration::from_millis(2));
+        let mut spent = Spent::default();
+        spent.add(Cause::FlushWait, Duration::from_micros(1_500));
+        cores[0].blame.count(&spent, 1_600);
         cores[0].topics.of("t").produced_bytes = 7;
         cores[1].topics.of("t").produced_bytes = 5;
         let recovery = Some(Duration::from_millis(1));
@@ -531,6 +537,23 @@ mod tests {
             )
             .is_nan()
         );
+    }
+
+    #[test]
+    fn blame_is_a_histogram_per_core_and_stage() {
+        let got = parse(&render_prometheus(&busy_snapshot()));
+        let value =
+            |name: &str, l: &[(&str, &str)]| got[&(format!("thalweg_request_{name}"), labels(l))];
+        let flush = [("core", "0"), ("stage", "flush_wait")];
+        assert_eq!(value("stage_seconds_count", &flush), 1.0);
+        assert_eq!(value("stage_seconds_sum", &flush), 0.0015);
+        let up_to = |le| value("stage_seconds_bucket", &[flush[0], flush[1], ("le", le)]);
+        assert_eq!([up_to("0.001023"), up_to("0.004095")], [0.0, 1.0]);
+        assert_eq!(up_to("+Inf"), 1.0);
+        let append = [("core", "0"), ("stage", "append")];
+        assert_eq!(value("stage_seconds_count", &append), 0.0);
+        assert_eq!(value("seconds_sum", &[("core", "0")]), 0.0016);
+        assert_eq!(value("seconds_count", &[("core", "1")]), 0.0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a connection was refused or closed: label values, and the words of log lines.
+//! Why a connection was refused or closed, and what requests wait for: label values, and the words of log lines.
 
 /// One macro arm per reason keeps the index, the label and the text together.
 macro_rules! reasons {
@@ -70,9 +70,32 @@ reasons! {
     }
 }
 
+reasons! {
+    /// What the time of a request goes into, in the order in which it meets them.
+    Cause {
+        /// From the first to the last byte of its frame, where these did not come together.
+        Receive = "receive",
+        /// Not taken on: for memory of the core, or because its connection has too much in flight.
+        Throttle = "throttle",
+        /// From its last byte to the work at the owner of its partition: decoding and checks, the turns of others, the
+        /// way to another core.
+        Queue = "queue",
+        /// From there to the end of the write of its records, their wait for the write before included.
+        Append = "append",
+        /// From the end of the write to that of the flush that the acknowledgement waits for.
+        FlushWait = "flush_wait",
+        /// Reading from the disk what is to be sent: indexes, headers, pages that were not in memory.
+        ColdRead = "cold_read",
+        /// Its answer was ready, and earlier ones of its connection were not.
+        Order = "order",
+        /// Its answer was being sent, and the socket took no more: the client or the network is slow.
+        SocketStall = "socket_stall",
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{CloseReason, RefuseReason};
+    use super::{Cause, CloseReason, RefuseReason};
 
     #[test]
     fn indexes_match_positions() {
@@ -81,6 +104,9 @@ mod tests {
         }
         for (i, reason) in RefuseReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), i);
+        }
+        for (i, cause) in Cause::ALL.iter().enumerate() {
+            assert_eq!(cause.index(), i);
         }
     }
 }

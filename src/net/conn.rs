@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use thalweg_metrics::CloseReason;
+use thalweg_metrics::{Cause, CloseReason, Spent};
 use thalweg_types::ListenerIndex;
 use thalweg_types::limits::{ARRIVAL_PACE_BYTES, ARRIVAL_WHOLE_S};
 
@@ -74,6 +74,8 @@ pub(crate) struct Life {
     frame_due: Cell<Instant>,
     frame_owed: Cell<u64>,
     arrival: Cell<Option<Arrival>>,
+    /// What the request waited for that is arriving.
+    waited: Cell<Spent>,
     write_due: Cell<Option<Instant>>,
     flush_due: Cell<Option<(Instant, CloseReason)>>,
     /// When the next answer wants to look at the time.
@@ -109,6 +111,7 @@ impl ConnState {
                 frame_due: Cell::new(now),
                 frame_owed: Cell::new(0),
                 arrival: Cell::new(None),
+                waited: Cell::default(),
                 write_due: Cell::new(None),
                 flush_due: Cell::new(None),
                 answer_due: Cell::new(None),
@@ -146,6 +149,12 @@ impl ConnState {
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.borrow().clone()
+    }
+
+    /// What the client calls itself, escaped and cut.
+    pub(crate) fn client_label(&self) -> Option<String> {
+        let client = self.client.borrow();
+        client.id.as_deref().map(|id| Escaped(id).to_string())
     }
 
     /// Ends the connection without an answer to what is in flight: a client that asked for no answer
@@ -292,9 +301,27 @@ impl Life {
         }));
     }
 
-    /// All of it is there.
-    pub(crate) fn arrived(&self) {
+    /// All of it is there, so long after it began to arrive.
+    pub(crate) fn arrived(&self, took: Duration) {
         self.arrival.set(None);
+        // Where it waited for memory was not the client's doing.
+        let throttled = self.waited.get().us(Cause::Throttle);
+        let throttled = Duration::from_micros(throttled.into());
+        self.charge(Cause::Receive, took.saturating_sub(throttled));
+    }
+
+    /// The request that is arriving waited for this.
+    pub(crate) fn charge(&self, cause: Cause, waited: Duration) {
+        if !waited.is_zero() {
+            let mut sum = self.waited.get();
+            sum.add(cause, waited);
+            self.waited.set(sum);
+        }
+    }
+
+    /// What a request has waited for that is received now.
+    pub(crate) fn take_waited(&self) -> Spent {
+        self.waited.take()
     }
 
     /// `bytes` came in; true when the client has brought all that it owed in this window.
@@ -369,20 +396,27 @@ impl fmt::Display for ConnState {
     }
 }
 
+/// Foreign words, cut, with nothing in them that a terminal or a log would obey.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars().take(LABEL_CHARS_MAX) {
+            write!(f, "{}", c.escape_debug())?;
+        }
+        match self.0.chars().nth(LABEL_CHARS_MAX) {
+            Some(_) => f.write_str("..."),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Foreign words in a log line.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars().take(LABEL_CHARS_MAX) {
-            write!(f, "{}", c.escape_debug())?;
-        }
-        f.write_str(if self.0.chars().nth(LABEL_CHARS_MAX).is_some() {
-            "...\""
-        } else {
-            "\""
-        })
+        write!(f, "\"{}\"", Escaped(self.0))
     }
 }
 
@@ -398,6 +432,7 @@ mod tests {
     use crate::Limits;
     use crate::answers::AnswerMemory;
     use crate::queue::ResponseQueue;
+    use crate::queue::tests::arrival;
 
     fn conn() -> (ConnState, Instant) {
         let now = Instant::now();
@@ -448,7 +483,7 @@ mod tests {
         };
         conn.queue
             .borrow_mut()
-            .push(Box::pin(std::future::pending()));
+            .push(Box::pin(std::future::pending()), arrival());
         assert_eq!(conn.overdue(now + Duration::from_secs(500), &limits), None);
     }
 }

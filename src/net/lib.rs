@@ -28,6 +28,7 @@
 //! Start reading at [`serve`](serve()), then [`Service`].
 
 mod acceptor;
+mod account;
 mod answers;
 mod budget;
 mod conn;
@@ -44,6 +45,7 @@ mod shard_net;
 mod writer;
 
 pub use crate::acceptor::{Acceptor, ConnectionSlot, ConnectionSlots, Incoming};
+pub use crate::account::{Account, Parked};
 pub use crate::budget::{Acquire, MemoryBudget, MemoryPermit};
 pub use crate::conn::{Client, ConnState};
 pub use crate::frame::{Foreign, FrameBuffer, FrameError};

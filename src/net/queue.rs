@@ -11,19 +11,27 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
+use thalweg_reactor::time;
+
+use crate::account::{Answered, Arrival};
 use crate::answers::AnswerMemory;
-use crate::{Answer, Closing, Reply, Response};
+use crate::{Answer, Closing, Reply};
 
 enum Slot {
     /// An answer that is not there yet, and whether it was polled.
     Coming {
         answer: Pin<Box<Answer>>,
         begun: bool,
+        arrival: Arrival,
     },
-    Ready(Response),
+    Ready(Answered),
     Close(Closing),
 }
+
+/// When answers were taken, and set when the connection ends after them.
+pub(crate) type Taken = (Instant, Option<Closing>);
 
 /// The slots of one connection.
 pub(crate) struct ResponseQueue {
@@ -68,10 +76,11 @@ impl ResponseQueue {
         std::mem::take(&mut self.slots)
     }
 
-    pub(crate) fn push(&mut self, answer: Pin<Box<Answer>>) {
+    pub(crate) fn push(&mut self, answer: Pin<Box<Answer>>, arrival: Arrival) {
         self.slots.push_back(Slot::Coming {
             answer,
             begun: false,
+            arrival,
         });
     }
 
@@ -80,15 +89,14 @@ impl ResponseQueue {
     }
 
     /// Polls all answers, then moves those that are ready from the front to `batch`, which is empty: at
-    /// least one, further ones while their bytes in memory stay below `bytes_max`. What it gives is set
-    /// when the connection ends after them.
+    /// least one, further ones while their bytes in memory stay below `bytes_max`.
     pub(crate) fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
         bytes_max: usize,
-        batch: &mut Vec<Response>,
-    ) -> Poll<Option<Closing>> {
-        self.poll_slots(cx);
+        batch: &mut Vec<Answered>,
+    ) -> Poll<Taken> {
+        let became_ready = self.poll_slots(cx);
         let mut bytes = 0;
         let mut then = None;
         while bytes < bytes_max {
@@ -97,9 +105,9 @@ impl ResponseQueue {
                 Some(Slot::Coming { .. }) | None => break,
             }
             match self.slots.pop_front() {
-                Some(Slot::Ready(response)) => {
-                    bytes += response.memory_bytes();
-                    batch.push(response);
+                Some(Slot::Ready(answered)) => {
+                    bytes += answered.response.memory_bytes();
+                    batch.push(answered);
                 }
                 Some(Slot::Close(closing)) => {
                     then = Some(closing);
@@ -112,14 +120,21 @@ impl ResponseQueue {
             return Poll::Pending;
         }
         self.taken += batch.len();
-        Poll::Ready(then)
+        Poll::Ready((became_ready.unwrap_or_else(time::now), then))
     }
 
-    fn poll_slots(&mut self, cx: &mut Context<'_>) {
+    /// Says when answers became ready, if any did.
+    fn poll_slots(&mut self, cx: &mut Context<'_>) -> Option<Instant> {
+        let mut became_ready = None;
         for at in 0..self.slots.len() {
             let may_begin = !self.is_full() && !self.memory.is_full();
             let slot = &mut self.slots[at];
-            let Slot::Coming { answer, begun } = slot else {
+            let Slot::Coming {
+                answer,
+                begun,
+                arrival,
+            } = slot
+            else {
                 continue;
             };
             if !*begun && !may_begin {
@@ -137,11 +152,16 @@ impl ResponseQueue {
                 Reply::Send(response) => {
                     self.ready_bytes += response.memory_bytes();
                     self.memory.add(response.memory_bytes());
-                    Slot::Ready(response)
+                    Slot::Ready(Answered {
+                        response,
+                        arrival: *arrival,
+                        ready: *became_ready.get_or_insert_with(time::now),
+                    })
                 }
                 Reply::Close(closing) => Slot::Close(closing),
             };
         }
+        became_ready
     }
 
     /// The batch taken last, of `responses` responses with `bytes` bytes in memory, was sent.
@@ -153,29 +173,31 @@ impl ResponseQueue {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
     use std::future::poll_fn;
     use std::rc::Rc;
     use std::task::{Context, Poll, Waker};
 
     use bytes::Bytes;
-    use thalweg_metrics::CloseReason;
+    use thalweg_metrics::{CloseReason, Spent};
+    use thalweg_reactor::time;
 
     use super::ResponseQueue;
+    use crate::account::{Answered, Arrival};
     use crate::answers::AnswerMemory;
     use crate::{Closing, Reply, Response};
 
     struct Batch {
-        responses: Vec<Response>,
+        answered: Vec<Answered>,
         then: Option<Closing>,
     }
 
     fn poll(queue: &mut ResponseQueue, bytes_max: usize) -> Option<Batch> {
-        let mut responses = Vec::new();
+        let mut answered = Vec::new();
         let mut cx = Context::from_waker(Waker::noop());
-        match queue.poll_batch(&mut cx, bytes_max, &mut responses) {
-            Poll::Ready(then) => Some(Batch { responses, then }),
+        match queue.poll_batch(&mut cx, bytes_max, &mut answered) {
+            Poll::Ready((_, then)) => Some(Batch { answered, then }),
             Poll::Pending => None,
         }
     }
@@ -188,13 +210,28 @@ mod tests {
         queue(1_000, &Rc::new(AnswerMemory::new(1_000)))
     }
 
+    pub(crate) fn arrival() -> Arrival {
+        Arrival {
+            received: time::now(),
+            dispatched: time::now(),
+            bytes: 1,
+            spent: Spent::default(),
+        }
+    }
+
+    fn sizes(batch: &Batch) -> Vec<usize> {
+        let answered = batch.answered.iter();
+        answered.map(|one| one.response.memory_bytes()).collect()
+    }
+
     fn gated(queue: &mut ResponseQueue, bytes: &'static [u8]) -> Rc<Cell<bool>> {
         let gate = Rc::new(Cell::new(false));
         let seen = Rc::clone(&gate);
-        queue.push(Box::pin(poll_fn(move |_| match seen.get() {
+        let answer = poll_fn(move |_| match seen.get() {
             true => Poll::Ready(Reply::Send(Response::from(Bytes::from_static(bytes)))),
             false => Poll::Pending,
-        })));
+        });
+        queue.push(Box::pin(answer), arrival());
         gate
     }
 
@@ -208,7 +245,7 @@ mod tests {
         assert_eq!(queue.ready_bytes(), 2);
         first.set(true);
         let batch = poll(&mut queue, 1_000).expect("both are ready");
-        let sizes: Vec<_> = batch.responses.iter().map(Response::memory_bytes).collect();
+        let sizes = sizes(&batch);
         assert_eq!(sizes, [1, 2], "in order, together");
         assert_eq!(queue.in_flight(), 2, "until they were sent");
         queue.sent(2, 3);
@@ -221,8 +258,8 @@ mod tests {
         for _ in 0..3 {
             gated(&mut queue, b"0123456789").set(true);
         }
-        assert_eq!(poll(&mut queue, 15).expect("two").responses.len(), 2);
-        assert_eq!(poll(&mut queue, 1).expect("one").responses.len(), 1);
+        assert_eq!(poll(&mut queue, 15).expect("two").answered.len(), 2);
+        assert_eq!(poll(&mut queue, 1).expect("one").answered.len(), 1);
     }
 
     #[test]
@@ -234,7 +271,7 @@ mod tests {
         assert!(poll(&mut queue, 1_000).is_none());
         first.set(true);
         let batch = poll(&mut queue, 1_000).expect("ready");
-        assert_eq!(batch.responses.len(), 1);
+        assert_eq!(batch.answered.len(), 1);
         assert_eq!(batch.then.map(|c| c.reason), Some(CloseReason::BadRequest));
     }
 
@@ -245,11 +282,11 @@ mod tests {
         for _ in 0..3 {
             gated(&mut queue, b"0123456789").set(true);
         }
-        assert_eq!(poll(&mut queue, 1_000).expect("one").responses.len(), 1);
+        assert_eq!(poll(&mut queue, 1_000).expect("one").answered.len(), 1);
         assert!(queue.is_full());
         assert!(poll(&mut queue, 1_000).is_none(), "not begun");
         queue.sent(1, 10);
-        assert_eq!(poll(&mut queue, 1_000).expect("next").responses.len(), 1);
+        assert_eq!(poll(&mut queue, 1_000).expect("next").answered.len(), 1);
     }
 
     #[test]
@@ -264,10 +301,10 @@ mod tests {
         gated(&mut second, b"later").set(true);
         begun.set(true);
         let batch = poll(&mut second, 1_000).expect("what was begun is finished");
-        assert_eq!(batch.responses.len(), 1);
+        assert_eq!(batch.answered.len(), 1);
         assert_eq!((memory.used(), memory.is_full()), (16, true));
         drop(first.abandon());
         assert_eq!(memory.used(), 6, "a client that left frees its part");
-        assert_eq!(poll(&mut second, 1_000).expect("room").responses.len(), 1);
+        assert_eq!(poll(&mut second, 1_000).expect("room").answered.len(), 1);
     }
 }

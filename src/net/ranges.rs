@@ -142,8 +142,10 @@ impl Outgoing<'_> {
         self.link.conn.life.await_taken(None);
         let began = time::now();
         let read = asked.await;
+        let took = time::now() - began;
+        self.cold_wait += took;
         let mut metrics = self.link.net.metrics().borrow_mut();
-        metrics.record(Stage::ColdRead, time::now() - began);
+        metrics.record(Stage::ColdRead, took);
         match read {
             Ok(stride) => {
                 metrics.counters.cold_reads += 1;

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use thalweg_protocol::wire::Encoded;
 use thalweg_reactor::fs::File;
 
+use crate::Account;
+
 /// One piece of a response.
 #[derive(Clone, Debug)]
 pub enum Part {
@@ -69,7 +71,9 @@ pub struct Response {
     head: Bytes,
     rest: Vec<Part>,
     memory_bytes: usize,
+    file_bytes: u64,
     records_copied: usize,
+    account: Account,
 }
 
 impl Response {
@@ -107,7 +111,10 @@ impl Response {
                     response.records_copied += bytes.len();
                     response.push_bytes(bytes);
                 }
-                RecordSource::File(range) => response.rest.push(Part::File(range)),
+                RecordSource::File(range) => {
+                    response.file_bytes += u64::from(range.len);
+                    response.rest.push(Part::File(range));
+                }
             }
         }
         response.push_bytes(rest);
@@ -136,10 +143,30 @@ impl Response {
         self.records_copied
     }
 
-    /// The pieces in the order of sending.
-    pub fn into_parts(self) -> impl Iterator<Item = Part> {
-        let head = (!self.head.is_empty()).then_some(Part::Bytes(self.head));
-        head.into_iter().chain(self.rest)
+    /// Bytes that are sent in all.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory_bytes as u64 + self.file_bytes
+    }
+
+    /// The same with what its request waited for.
+    #[must_use]
+    pub fn with_account(self, account: Account) -> Response {
+        Response { account, ..self }
+    }
+
+    /// What its request waited for before it was ready.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Takes the bytes out that are sent first, if there are any. What was counted stays.
+    pub(crate) fn take_head(&mut self) -> Option<Bytes> {
+        Some(std::mem::take(&mut self.head)).filter(|head| !head.is_empty())
+    }
+
+    /// Takes out what follows them, in order.
+    pub(crate) fn take_rest(&mut self) -> Vec<Part> {
+        std::mem::take(&mut self.rest)
     }
 
     fn push_bytes(&mut self, bytes: Bytes) {
@@ -169,8 +196,9 @@ mod tests {
     use super::{Part, RecordSource, Response};
 
     fn flat(response: &Response) -> Vec<u8> {
-        let mut all = Vec::new();
-        for part in response.clone().into_parts() {
+        let mut response = response.clone();
+        let mut all = response.take_head().unwrap_or_default().to_vec();
+        for part in response.take_rest() {
             match part {
                 Part::Bytes(bytes) => all.extend_from_slice(&bytes),
                 Part::File(_) => panic!("no files here"),

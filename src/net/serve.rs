@@ -11,11 +11,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use thalweg_metrics::{CloseReason, Stage};
+use thalweg_metrics::{Cause, CloseReason, Stage};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::time;
 use thalweg_types::ListenerIndex;
 
+use crate::account::Arrival;
 use crate::budget::Kind;
 use crate::conn::{ConnState, Reading};
 use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
@@ -158,19 +159,34 @@ async fn read_request<S: Service>(
     frames: &mut FrameBuffer,
     service: &Rc<S>,
 ) -> Result<(), Closing> {
-    wait_for_room(link).await;
+    let ((), held_up) = time::waited(wait_for_room(link)).await;
+    if !frames.is_empty() {
+        link.conn.life.charge(Cause::Throttle, held_up);
+    }
     let (frame, permit) = read_frame(link, frames).await?;
     let received = time::now();
     link.conn.count_request(received);
+    let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
     let verdict = service.dispatch(&link.conn, frame, permit).await;
-    let took = time::now().saturating_duration_since(received);
+    let dispatched = time::now();
+    let took = dispatched.saturating_duration_since(received);
     link.net
         .metrics()
         .borrow_mut()
         .record(Stage::RequestQueue, took);
     match verdict {
-        Verdict::Answer(answer) => link.conn.queue.borrow_mut().push(answer),
-        Verdict::Silent => {}
+        Verdict::Answer(answer) => {
+            let arrival = Arrival {
+                received,
+                dispatched,
+                bytes,
+                spent: link.conn.life.take_waited(),
+            };
+            link.conn.queue.borrow_mut().push(answer, arrival);
+        }
+        Verdict::Silent => {
+            link.conn.life.take_waited();
+        }
         Verdict::Close(closing) => return Err(closing),
     }
     Ok(())
@@ -214,7 +230,11 @@ async fn read_frame(
     // The client is not at fault while its request waits for memory.
     conn.life.reading.set(Reading::Busy);
     let permit = match frames.is_whole(size) {
-        true => net.budget().acquire(size).await,
+        true => {
+            let (permit, waited) = time::waited(net.budget().acquire(size)).await;
+            conn.life.charge(Cause::Throttle, waited);
+            permit
+        }
         false => read_rest(link, frames, size).await?,
     };
     conn.life.reading.set(Reading::Busy);
@@ -235,7 +255,10 @@ async fn read_rest(
     let owed = limits.progress_owed(size);
     frames.fit();
     let arrived = frames.buf.len() as u64;
-    let mut permit = net.budget().begin(size).cover(arrived).await;
+    let received_from = time::now();
+    let begun = net.budget().begin(size).cover(arrived);
+    let (mut permit, waited) = time::waited(begun).await;
+    conn.life.charge(Cause::Throttle, waited);
     conn.life.arrives(size, arrived, net.coarse_now());
     while !frames.is_whole(size) {
         if conn.life.reading.get() != Reading::Frame {
@@ -243,12 +266,14 @@ async fn read_rest(
         }
         permit = fill_rest(link, frames, size, permit).await?;
     }
-    conn.life.arrived();
+    conn.life.arrived(time::now() - received_from);
     match Kind::of_arriving(size) {
         // What has arrived waits no longer behind those who have not.
         Kind::Arriving | Kind::Small => {
             conn.life.reading.set(Reading::Busy);
-            Ok(net.budget().acquire(size).await)
+            let (permit, waited) = time::waited(net.budget().acquire(size)).await;
+            conn.life.charge(Cause::Throttle, waited);
+            Ok(permit)
         }
         Kind::General => Ok(permit),
     }
@@ -272,7 +297,9 @@ async fn fill_rest(
         readable.map_err(|error| Closing::from_socket(&error))?;
         if !permit.try_cover(room) {
             conn.life.reading.set(Reading::Busy);
-            permit = permit.cover(room).await;
+            let (covered, waited) = time::waited(permit.cover(room)).await;
+            conn.life.charge(Cause::Throttle, waited);
+            permit = covered;
             conn.life.await_frame(owed, net.due_in(limits.frame_window));
         }
         frames.make_room(at_most);

@@ -1,14 +1,16 @@
 //! The writing half of a connection.
 
 use std::future::poll_fn;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use thalweg_metrics::{CloseReason, Stage};
+use thalweg_metrics::{Cause, CloseReason, Spent, Stage};
 use thalweg_reactor::lane::Reader;
 use thalweg_reactor::net::{More, SendFileError};
 use thalweg_reactor::time;
 use thalweg_types::limits::{RESPONSE_WRITE_BYTES_MAX, SENDFILE_QUANTUM_BYTES};
 
+use crate::account::{self, Answered, Sending};
 use crate::copies::Copied;
 use crate::serve::Link;
 use crate::{Closing, Part, Response};
@@ -18,61 +20,85 @@ const LIST_KEPT_MAX: usize = 4;
 
 /// Sends answers in order until the connection ends.
 pub(crate) async fn write_answers(link: &Link) -> Closing {
-    let mut responses = Vec::new();
+    let mut answered = Vec::new();
     let mut cold = Reader::new();
     loop {
-        let then = poll_fn(|cx| {
+        let (began, then) = poll_fn(|cx| {
             let mut queue = link.conn.queue.borrow_mut();
-            queue.poll_batch(cx, RESPONSE_WRITE_BYTES_MAX, &mut responses)
+            queue.poll_batch(cx, RESPONSE_WRITE_BYTES_MAX, &mut answered)
         })
         .await;
-        if !responses.is_empty()
-            && let Err(closing) = send(link, &mut cold, &mut responses).await
+        if !answered.is_empty()
+            && let Err(closing) = send(link, &mut cold, &mut answered, began).await
         {
             return closing;
         }
         if let Some(closing) = then {
             return closing;
         }
-        if responses.capacity() > LIST_KEPT_MAX {
-            responses = Vec::new();
+        if answered.capacity() > LIST_KEPT_MAX {
+            answered = Vec::new();
         }
     }
 }
 
-/// Sends what `responses` holds and leaves it empty.
+/// Sends what `answered` holds and leaves it empty.
 async fn send(
     link: &Link,
     cold: &mut Reader,
-    responses: &mut Vec<Response>,
+    answered: &mut Vec<Answered>,
+    began: Instant,
 ) -> Result<(), Closing> {
-    let started = time::now();
-    let count = responses.len();
-    let memory: usize = responses.iter().map(Response::memory_bytes).sum();
-    let copied: usize = responses.iter().map(Response::records_copied).sum();
     let mut outgoing = Outgoing {
         link,
         cold,
         pending: Vec::new(),
         pending_bytes: 0,
         copies: Vec::new(),
+        cold_wait: Duration::ZERO,
     };
-    match &responses[..] {
+    match &answered[..] {
         // The common one, a single answer without records, needs no list of pieces.
-        [one] if let Some(bytes) = one.only_bytes() => outgoing.write(bytes, More::No).await?,
-        _ => outgoing.send_all(responses).await?,
+        [one] if let Some(bytes) = one.response.only_bytes() => {
+            outgoing.write(bytes, More::No).await?;
+        }
+        _ => outgoing.send_all(answered).await?,
     }
-    responses.clear();
+    let cold_wait = outgoing.cold_wait;
     link.conn.life.await_taken(None);
+    let count = answered.len();
+    let responses = || answered.iter().map(|one| &one.response);
+    let memory: usize = responses().map(Response::memory_bytes).sum();
+    let copied: usize = responses().map(Response::records_copied).sum();
     link.conn.queue.borrow_mut().sent(count, memory);
     let mut metrics = link.net.metrics().borrow_mut();
     metrics.counters.responses_sent += count as u64;
     metrics.counters.fetch_bytes_copied += copied as u64;
-    metrics.record(
-        Stage::ResponseWrite,
-        time::now().saturating_duration_since(started),
-    );
+    let ended = time::now();
+    metrics.record(Stage::ResponseWrite, ended.saturating_duration_since(began));
+    let sending = Sending {
+        began,
+        ended,
+        spent: waits_of_sending(link, cold_wait),
+    };
+    account::settle(&link.conn, &mut metrics, answered, &sending);
+    answered.clear();
     Ok(())
+}
+
+/// What sending has waited for since this was asked last, beside so long for the lane.
+fn waits_of_sending(link: &Link, cold_wait: Duration) -> Spent {
+    let waits = link.stream.take_send_waits();
+    let mut spent = Spent::default();
+    for (cause, waited) in [
+        (Cause::SocketStall, waits.socket),
+        (Cause::ColdRead, waits.file + cold_wait),
+    ] {
+        if !waited.is_zero() {
+            spent.add(cause, waited);
+        }
+    }
+    spent
 }
 
 /// By which way record bytes go.
@@ -95,20 +121,28 @@ pub(crate) struct Outgoing<'a> {
     pending_bytes: usize,
     /// Which of them are records out of a file.
     pub(crate) copies: Vec<Copied>,
+    /// How long it has waited for the lane.
+    pub(crate) cold_wait: Duration,
 }
 
 impl Outgoing<'_> {
-    async fn send_all(&mut self, responses: &mut Vec<Response>) -> Result<(), Closing> {
-        let mut left: usize = responses.iter().map(Response::len).sum();
-        for part in responses.drain(..).flat_map(Response::into_parts) {
-            left -= 1;
-            match part {
-                Part::Bytes(bytes) => self.add(bytes).await?,
-                Part::File(range) if self.add_copy(&range).await? => {}
-                Part::File(range) => {
-                    self.flush(More::Yes).await?;
-                    let more = if left == 0 { More::No } else { More::Yes };
-                    self.send_range(&range, more).await?;
+    async fn send_all(&mut self, answered: &mut [Answered]) -> Result<(), Closing> {
+        let mut left: usize = answered.iter().map(|one| one.response.len()).sum();
+        for one in answered {
+            if let Some(head) = one.response.take_head() {
+                left -= 1;
+                self.add(head).await?;
+            }
+            for part in one.response.take_rest() {
+                left -= 1;
+                match part {
+                    Part::Bytes(bytes) => self.add(bytes).await?,
+                    Part::File(range) if self.add_copy(&range).await? => {}
+                    Part::File(range) => {
+                        self.flush(More::Yes).await?;
+                        let more = if left == 0 { More::No } else { More::Yes };
+                        self.send_range(&range, more).await?;
+                    }
                 }
             }
         }

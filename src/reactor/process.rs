@@ -1,8 +1,11 @@
 //! What belongs to the process as a whole: its limits and its signals.
 
 use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::time::TimeVal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// Raises the soft limit of open files to the hard one. Returns the limit that now holds.
@@ -33,6 +36,25 @@ pub fn abort_on_panic() {
 /// What `getrlimit` says.
 pub fn open_files_limit() -> io::Result<u64> {
     Ok(getrlimit(Resource::RLIMIT_NOFILE)?.0)
+}
+
+/// CPU time that the calling thread has used, its own and the kernel's for it.
+///
+/// # Errors
+/// What `getrusage` says.
+pub fn thread_cpu() -> io::Result<Duration> {
+    let used = getrusage(UsageWho::RUSAGE_THREAD)?;
+    let of = |time: TimeVal| {
+        let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+        let micros = u64::try_from(time.tv_usec()).unwrap_or(0);
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    };
+    Ok(of(used.user_time()) + of(used.system_time()))
+}
+
+/// Columns and lines of the terminal on stdout; `None` where there is none, or it does not say.
+pub fn terminal_size() -> Option<(usize, usize)> {
+    crate::sys::terminal_size(io::stdout().as_raw_fd())
 }
 
 /// 16 random bytes of the kernel, for an id that nobody can guess.

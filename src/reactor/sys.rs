@@ -49,6 +49,20 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(bytes).map_or(4_096, |bytes| bytes.max(1))
 }
 
+/// Columns and lines of the terminal `fd`; `None` where it is none, or does not say.
+pub(crate) fn terminal_size(fd: RawFd) -> Option<(usize, usize)> {
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: TIOCGWINSZ writes one `winsize` to `size`, which lives for the length of the call.
+    let failed = unsafe { libc::ioctl(fd, libc::TIOCGWINSZ, size.as_mut_ptr()) };
+    if failed != 0 {
+        return None;
+    }
+    // SAFETY: all zeros is a `winsize`, and the kernel has written one over it.
+    let size = unsafe { size.assume_init() };
+    let (columns, lines) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    (columns > 0 && lines > 0).then_some((columns, lines))
+}
+
 /// Asks `statx` for the mount's id that no other mount gets until the system ends (Linux 6.8).
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 

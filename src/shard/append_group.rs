@@ -5,9 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
+use thalweg_metrics::{Cause, Spent};
 use thalweg_protocol::ErrorCode;
-use thalweg_reactor::oneshot;
+use thalweg_reactor::{oneshot, time};
 use thalweg_types::{Offset, TimestampMs};
 
 /// Place of a batch in its request, and of its outcome in the answer.
@@ -45,6 +47,33 @@ pub(crate) struct Placed {
 pub(crate) struct Outcomes {
     first: Option<Appended>,
     others: Vec<Appended>,
+    /// How long they took; `None` of an owner that is stopping.
+    pub times: Option<AppendTimes>,
+}
+
+/// What the time of the appends of one request at one owner went into.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AppendTimes {
+    /// When the owner began with them.
+    pub began: Instant,
+    /// When the last one was decided.
+    pub ended: Instant,
+    /// The part of that time for which the last of them was written and waited for a flush.
+    flush_wait: Duration,
+}
+
+impl AppendTimes {
+    /// The stages that the time went into.
+    pub(crate) fn spent(&self) -> Spent {
+        let took = self.ended - self.began;
+        let flush_wait = self.flush_wait.min(took);
+        let mut spent = Spent::default();
+        spent.add(Cause::Append, took - flush_wait);
+        if !flush_wait.is_zero() {
+            spent.add(Cause::FlushWait, flush_wait);
+        }
+        spent
+    }
 }
 
 impl Outcomes {
@@ -67,6 +96,8 @@ impl IntoIterator for Outcomes {
 
 /// Counts the outstanding appends of one request at one owner and answers when none is left.
 pub(crate) struct AppendGroup {
+    began: Instant,
+    flush_wait: Cell<Duration>,
     outstanding: Cell<usize>,
     done: RefCell<Outcomes>,
     reply: RefCell<Reply>,
@@ -95,6 +126,8 @@ impl AppendGroup {
 
     fn replying(count: usize, reply: Reply) -> Rc<AppendGroup> {
         Rc::new(AppendGroup {
+            began: time::now(),
+            flush_wait: Cell::default(),
             outstanding: Cell::new(count),
             done: RefCell::default(),
             reply: RefCell::new(reply),
@@ -113,6 +146,11 @@ impl AppendGroup {
         if left > 0 {
             return;
         }
+        self.done.borrow_mut().times = Some(AppendTimes {
+            began: self.began,
+            ended: time::now(),
+            flush_wait: self.flush_wait.get(),
+        });
         match self.reply.replace(Reply::Nobody) {
             Reply::Nobody => {}
             Reply::Task(waker) => waker.wake(),
@@ -145,6 +183,13 @@ impl Owed {
         Owed {
             group: Some(Rc::clone(group)),
             row,
+        }
+    }
+
+    /// The append was written, and has waited so long for a flush; it is decided next.
+    pub(crate) fn note_flush_wait(&self, waited: Duration) {
+        if let Some(group) = &self.group {
+            group.flush_wait.set(waited);
         }
     }
 
@@ -189,10 +234,12 @@ impl AppendAnswer {
 mod tests {
     use std::rc::Rc;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
-    use super::{AppendAnswer, AppendGroup, Appended, Owed, Placed, Row};
+    use super::{AppendAnswer, AppendGroup, AppendTimes, Appended, Owed, Placed, Row};
+    use thalweg_metrics::Cause;
     use thalweg_protocol::ErrorCode;
-    use thalweg_reactor::oneshot;
+    use thalweg_reactor::{oneshot, time};
     use thalweg_types::{Offset, TimestampMs};
 
     const PLACED: Placed = Placed {
@@ -258,5 +305,38 @@ mod tests {
         let outcomes = outcomes(&mut answer).expect("nothing is outstanding");
         assert_eq!(outcomes.len(), 1);
         assert_eq!(outcomes[0].row, row(1));
+    }
+
+    #[test]
+    fn the_wait_for_a_flush_is_no_part_of_the_append() {
+        let began = time::now();
+        let times = |flush_wait| AppendTimes {
+            began,
+            ended: began + Duration::from_millis(10),
+            flush_wait,
+        };
+        let stages = |times: AppendTimes| -> Vec<_> { times.spent().stages().collect() };
+        assert_eq!(stages(times(Duration::ZERO)), [(Cause::Append, 10_000)]);
+        assert_eq!(
+            stages(times(Duration::from_millis(7))),
+            [(Cause::Append, 3_000), (Cause::FlushWait, 7_000)]
+        );
+    }
+
+    #[test]
+    fn a_group_says_how_long_its_last_append_waited_for_a_flush() {
+        let group = AppendGroup::new(1);
+        let mut answer = AppendAnswer::Here(Rc::clone(&group));
+        let owed = Owed::new(&group, row(0));
+        owed.note_flush_wait(Duration::from_secs(5));
+        owed.settle(Ok(PLACED));
+        let Poll::Ready(outcomes) = answer.poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("it is settled");
+        };
+        let times = outcomes.times.expect("the owner has decided");
+        assert_eq!(times.flush_wait, Duration::from_secs(5));
+        // It can not have waited for longer than all of it took.
+        let took = (times.ended - times.began).as_micros() as u32;
+        assert!(times.spent().us(Cause::FlushWait) <= took.max(1));
     }
 }

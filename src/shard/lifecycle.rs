@@ -18,7 +18,8 @@ use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{
-    LogGate, Pinning, Runtime, RuntimeOptions, mailbox, oneshot, spawn_shard_thread, task, time,
+    LogGate, Pinning, Runtime, RuntimeOptions, mailbox, oneshot, process, spawn_shard_thread, task,
+    time,
 };
 use thalweg_storage::{
     Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, Scrubber, Unwritten,
@@ -538,6 +539,9 @@ impl Lifecycle {
         let quarantined = self.shard.quarantined();
         let mut metrics = self.shard.metrics.borrow_mut();
         let stats = thalweg_reactor::stats::read();
+        metrics.traffic.turn(time::now());
+        let cpu = process::thread_cpu().unwrap_or_default().as_micros();
+        metrics.counters.cpu_us = u64::try_from(cpu).unwrap_or(u64::MAX);
         metrics.counters.partitions_led = led;
         metrics.counters.partitions_offline = offline;
         metrics.counters.fetches_parked = parked;

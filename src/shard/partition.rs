@@ -4,6 +4,7 @@
 //! log's completions come back as events. Nothing in this file decides a rule of Kafka.
 
 mod admin;
+mod awaiting_flush;
 mod compaction;
 mod flushing;
 mod lag;
@@ -17,6 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use thalweg_config::TopicConfig;
 use thalweg_control::{DirIndex, LogProgress, OpeningProgress, PartitionToOpen, StoppedPartition};
@@ -36,6 +38,7 @@ use thalweg_storage::{
 };
 use thalweg_types::{BrokerId, IdMap, LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
+use self::awaiting_flush::AwaitingFlush;
 use crate::append_group::{AppendGroup, Owed, Placed, Row};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
 use crate::producers;
@@ -53,6 +56,8 @@ pub(crate) struct Partition {
     replica: RefCell<Replica>,
     /// Appends whose answer the machine still owes.
     produces: RefCell<IdMap<Token, WaitingProduce>>,
+    /// What is written and waits for a flush to be acknowledged.
+    awaiting_flush: RefCell<AwaitingFlush>,
     /// Fetches whose wake the machine still owes.
     fetches: RefCell<IdMap<Token, Event>>,
     next_token: Cell<u64>,
@@ -215,6 +220,7 @@ impl Partition {
             held: RefCell::default(),
             replica: RefCell::new(replica),
             produces: RefCell::default(),
+            awaiting_flush: RefCell::default(),
             fetches: RefCell::default(),
             next_token: Cell::new(0),
             snapshot_loaded,
@@ -332,8 +338,10 @@ impl Partition {
             .plus(i64::from(ask.summary.offset_delta_of_max_timestamp));
         {
             let mut metrics = self.metrics.borrow_mut();
+            let bytes_in = ask.batch.len() as u64;
+            metrics.traffic.count_in(self.id, bytes_in);
             let topic = metrics.topics.of(&self.topic);
-            topic.produced_bytes += ask.batch.len() as u64;
+            topic.produced_bytes += bytes_in;
             topic.produced_records += ask.summary.record_count as u64;
         }
         self.log().append(AppendBatch {
@@ -350,10 +358,17 @@ impl Partition {
         let mut effects = Vec::new();
         match event {
             LogEvent::Written { end } => {
-                self.replica.borrow_mut().on_written(end, &mut effects);
+                let mut replica = self.replica.borrow_mut();
+                replica.on_written(end, &mut effects);
+                if replica.high_watermark() < end {
+                    self.awaiting_flush.borrow_mut().note(end, time::now());
+                }
             }
             LogEvent::Durable { end } => {
                 self.replica.borrow_mut().on_durable(end, &mut effects);
+                self.carry_out(effects);
+                self.awaiting_flush.borrow_mut().forget_below(end);
+                return;
             }
             LogEvent::Rolled { base } => self.snapshot_producers(base),
             LogEvent::Failed { from, error } => {
@@ -362,6 +377,7 @@ impl Partition {
                         left_out = more,
                         "append failed: free space on the disk or look at its errors");
                 }
+                self.awaiting_flush.borrow_mut().clear();
                 let mut replica = self.replica.borrow_mut();
                 replica.on_write_failed(from, &mut effects);
                 self.metrics.borrow_mut().counters.append_failures += 1;
@@ -417,6 +433,9 @@ impl Partition {
                     let Some(waiting) = self.produces.borrow_mut().remove(&token) else {
                         continue;
                     };
+                    if let Ok(appended) = &outcome {
+                        self.note_flush_wait(&waiting.owed, appended.assigned.end);
+                    }
                     let result = outcome.map_err(Refused::code).map(|appended| Placed {
                         base_offset: appended.assigned.base,
                         log_append_time: waiting.append_time,
@@ -434,6 +453,14 @@ impl Partition {
                 | Effect::EpochStarted { .. }
                 | Effect::EpochsTrimmed => {}
             }
+        }
+    }
+
+    /// Tells that a batch before `end`, which is acknowledged now, has waited for a flush.
+    fn note_flush_wait(&self, owed: &Owed, end: Offset) {
+        let waiting = self.awaiting_flush.borrow();
+        if !waiting.is_empty() {
+            owed.note_flush_wait(waiting.waited(end, time::now()));
         }
     }
 
@@ -458,15 +485,16 @@ impl Partition {
             log_start: bound.log_start,
             diverging: bound.diverging.map(|end| (end.epoch, end.end)),
             crowded: false,
+            disk_wait: Duration::ZERO,
             plan: None,
             aborted: None,
         };
         if bound.diverging.is_none() && bound.up_to > ask.offset {
             let (from, up_to, most) = (ask.offset, bound.up_to, ask.bytes_max);
-            match self
-                .reading(async |log| log.read_plan(from, up_to, most).await)
-                .await
-            {
+            let planning = self.reading(async |log| log.read_plan(from, up_to, most).await);
+            let (planned, waited) = time::waited(planning).await;
+            found.disk_wait += waited;
+            match planned {
                 Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }
@@ -476,10 +504,10 @@ impl Partition {
                 .plan
                 .as_ref()
                 .map_or(ask.offset, |plan| plan.next_offset);
-            match self
-                .reading(async |log| log.aborted_in(ask.offset, up_to).await)
-                .await
-            {
+            let looking = self.reading(async |log| log.aborted_in(ask.offset, up_to).await);
+            let (aborted, waited) = time::waited(looking).await;
+            found.disk_wait += waited;
+            match aborted {
                 Ok(aborted) => found.aborted = Some(aborted),
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }

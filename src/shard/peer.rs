@@ -2,7 +2,7 @@
 //!
 //! Buffers move with the message; nothing is shared but file handles and wake flags.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use thalweg_protocol::ErrorCode;
@@ -69,6 +69,8 @@ pub(crate) struct FetchFound {
     /// Too many fetches are parked on the partition already, or its shard is stopping: answer with what
     /// there is.
     pub crowded: bool,
+    /// How long the look waited for the disk.
+    pub disk_wait: Duration,
     /// The bytes to send; `None` when there is nothing to send now.
     pub plan: Option<ReadPlan>,
     /// For a reader of committed records: the aborted transactions among them (RP-75).
@@ -86,6 +88,7 @@ impl FetchFound {
             log_start: Offset(-1),
             diverging: None,
             crowded: false,
+            disk_wait: Duration::ZERO,
             plan: None,
             aborted: None,
         }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use thalweg_metrics::{CloseReason, Stage};
 use thalweg_net::{
-    Closing, ConnState, FileRange, Heat, MemoryPermit, RecordSource, Reply, Response, Service,
-    Verdict,
+    Account, Closing, ConnState, FileRange, Heat, MemoryPermit, Parked, RecordSource, Reply,
+    Response, Service, Verdict,
 };
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest};
@@ -339,9 +339,10 @@ impl Shard {
         // keep a copy in each.
         Verdict::Answer(Box::pin(async move {
             api::produce::finish(&mut producing, &call.conn).await;
-            let took = time::now().saturating_duration_since(began);
+            let ended = producing.ended().unwrap_or_else(time::now);
+            let took = ended.saturating_duration_since(began);
             shard.metrics.borrow_mut().record(Stage::Produce, took);
-            encode(&call, &producing.response)
+            encode_with(&call, &producing.response, producing.account())
         }))
     }
 
@@ -373,7 +374,8 @@ impl Shard {
         match frame::encode_response(call.key, version, correlation_id, &fetched.response) {
             Ok(encoded) => {
                 let sources = fetched.plans.into_iter().map(source).collect();
-                Reply::Send(Response::interleave(encoded, sources))
+                let response = Response::interleave(encoded, sources);
+                Reply::Send(response.with_account(fetched.account))
             }
             Err(error) => broken(&call, &error),
         }
@@ -412,7 +414,10 @@ where
         Ok(encoded)
     };
     match task::compute(encoding).await {
-        Ok(Ok(encoded)) => Reply::Send(Response::plain(encoded)),
+        Ok(Ok(encoded)) => {
+            let response = Response::plain(encoded);
+            Reply::Send(response.with_account(account_of(key)))
+        }
         Ok(Err(error)) => broken(call, &error),
         Err(error) => broken(call, &error),
     }
@@ -434,9 +439,26 @@ fn answer<M: Message + 'static>(
     Verdict::Answer(Box::pin(async move { encode(&call, &response.await) }))
 }
 
+/// What a request of this API waited for, where its handler does not say more.
+fn account_of(key: ApiKey) -> Account {
+    Account {
+        api: key.name(),
+        parked: match key {
+            // They wait for other members.
+            ApiKey::JoinGroup | ApiKey::SyncGroup => Parked::UntilReady,
+            _ => Parked::default(),
+        },
+        ..Account::default()
+    }
+}
+
 fn encode<M: Message>(call: &Call, response: &M) -> Reply {
+    encode_with(call, response, account_of(call.key))
+}
+
+fn encode_with<M: Message>(call: &Call, response: &M, account: Account) -> Reply {
     match frame::encode_response(call.key, call.version, call.correlation_id, response) {
-        Ok(encoded) => Reply::Send(Response::plain(encoded)),
+        Ok(encoded) => Reply::Send(Response::plain(encoded).with_account(account)),
         Err(error) => broken(call, &error),
     }
 }

@@ -238,6 +238,9 @@ pub const REQUEST_ELEMENTS_MAX: usize = 100_000;
 /// Elements of a request that are worked on before other tasks of the shard run.
 pub const TURN_ELEMENTS_MAX: usize = 128;
 
+/// Bytes of a batch that are as much work as one element: its checksum is computed, its records are walked.
+pub const TURN_ELEMENT_BYTES: usize = 8 * 1024;
+
 /// Partitions of a fetch that does not wait for its turn among large requests, whatever its session
 /// adds to what its frame names.
 pub const SMALL_FETCH_PARTITIONS_MAX: usize = 2_000;
@@ -288,6 +291,27 @@ pub const INDEX_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Different label values per metric (topic names, for example). Further ones are counted under
 /// `__other`.
 pub const METRIC_LABELS_MAX: usize = 1_000;
+
+/// Slow requests that each core remembers of the current minute, and as many of the one before. The fastest of them
+/// makes way for a slower one.
+pub const SLOW_REQUESTS_PER_CORE: usize = 32;
+
+/// What took no longer, in microseconds, is no slow request, however few there are.
+pub const SLOW_REQUEST_US_MIN: u32 = 1_000;
+
+/// Partitions of each core whose bytes are counted apart, for `/top`. In an interval that has more of them the first ones
+/// are told.
+pub const BUSY_PARTITIONS_PER_CORE: usize = 4_096;
+
+/// Partitions in one answer of `/top`. More may be asked for, and so many are told.
+pub const BUSY_PARTITIONS_TOLD_MAX: usize = 200;
+
+/// Writes of one partition whose ends are remembered while their acknowledgements wait for a flush. Further ones
+/// count as the last of them, so that the flush is blamed for a little more.
+pub const UNFLUSHED_WRITES_TIMED_MAX: usize = 64;
+
+/// Slow requests in one answer of `/slow`. More may be asked for, and so many are told.
+pub const SLOW_REQUESTS_TOLD_MAX: usize = 500;
 
 /// Rows (a group and a partition) of one page of metrics that tell how far groups are behind. The groups
 /// that come first by name are told, each shard having its share; the rest is counted.

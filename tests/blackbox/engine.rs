@@ -17,7 +17,7 @@ pub fn has_strace() -> bool {
 }
 
 /// strace steps aside (`-D`), so that the broker is our child and gets our signals.
-fn denied(errno: &'static str) -> Options {
+pub fn denied(errno: &'static str) -> Options {
     let inject = match errno {
         "EPERM" => "inject=io_uring_setup:error=EPERM",
         _ => "inject=io_uring_setup:error=ENOSYS",

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::produce_request::PartitionProduceData;
 use thalweg_protocol::messages::{
     ApiVersionsRequest, FetchRequest, ListOffsetsRequest, MetadataRequest, ProduceRequest,
     fetch_request, list_offsets_request,
@@ -63,6 +64,17 @@ fn wide_list_offsets(topic: &Topic, times: i32) -> ListOffsetsRequest {
     }
 }
 
+/// Each is refused, which is found out one by one.
+fn wide_produce(topic: &Topic, times: i32) -> ProduceRequest {
+    let mut request = produce_request(topic, 0, 1, Vec::new());
+    let named = PartitionProduceData {
+        records: None,
+        ..Default::default()
+    };
+    request.topic_data[0].partition_data = vec![named; usize::try_from(times).expect("a count")];
+    request
+}
+
 fn wide_metadata(times: i32) -> MetadataRequest {
     let names: Vec<String> = (0..times).map(|n| format!("unknown-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -102,8 +114,10 @@ fn bi_8_a_wide_request_does_not_hold_up_its_shard() {
     let (_, fetch) = client.encode(&wide_fetch(&topic, most), newest::<FetchRequest>());
     let (_, offsets) = client.encode(&wide_list_offsets(&topic, most), 5);
     let (_, metadata) = client.encode(&wide_metadata(most), newest::<MetadataRequest>());
+    let (_, produce) = client.encode(&wide_produce(&topic, most), newest::<ProduceRequest>());
     for (what, bytes) in [
         ("Fetch", fetch),
+        ("Produce", produce),
         ("ListOffsets", offsets),
         ("Metadata", metadata),
     ] {

@@ -6,6 +6,7 @@
 
 mod administering;
 mod batch;
+mod blaming;
 mod broker;
 mod cold_reads;
 mod command_consume;

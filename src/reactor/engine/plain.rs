@@ -9,6 +9,7 @@ use nix::sys::uio::pwritev;
 
 use super::op::{Finished, IOVECS_MAX, Op, Resubmits, Step};
 use crate::disk;
+use crate::failpoint;
 use crate::sys;
 use crate::workers::Pool;
 
@@ -47,6 +48,7 @@ fn submit(op: &mut Op) -> Result<usize, i32> {
     let fd = op.fd();
     match op {
         Op::Write(write) => {
+            failpoint::reach("plain write").map_err(|error| error.raw_os_error().unwrap_or(0))?;
             let slices: Vec<_> = write.rest().take(IOVECS_MAX).collect();
             disk::write(write.file(), write.position(), &slices, |slices| {
                 let slices: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();

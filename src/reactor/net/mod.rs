@@ -6,7 +6,7 @@ mod stream;
 
 pub use listener::{Accepted, Bound, Listener, Listeners};
 pub use send_file::SendFileError;
-pub use stream::{More, Stream};
+pub use stream::{More, SendWaits, Stream};
 
 /// Bytes that one task sends before it lets the other tasks of its thread run.
 pub const SEND_QUANTUM_BYTES: usize = 512 * 1024;

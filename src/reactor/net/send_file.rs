@@ -105,7 +105,11 @@ fn send_some(stream: &Stream, file: &File, offset: i64, ask: usize) -> io::Resul
     let began = time::now();
     let mut at = offset;
     let sent = sendfile(&stream.tcp, file, Some(&mut at), ask)?;
-    let stalled = began.elapsed().as_micros() > u128::from(stats::STALL_US);
+    let took = began.elapsed();
+    let stalled = took.as_micros() > u128::from(stats::STALL_US);
+    if stalled {
+        stream.note_waits(|waits| waits.file += took);
+    }
     stats::count(|stats| {
         stats.sendfile_calls += 1;
         stats.sendfile_bytes += sent as u64;

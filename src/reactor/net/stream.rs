@@ -1,5 +1,6 @@
 //! A connection.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -50,6 +51,16 @@ impl More {
 pub struct Stream {
     pub(super) tcp: TcpStream,
     peer: SocketAddr,
+    waits: Cell<SendWaits>,
+}
+
+/// What sending on a stream waited for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendWaits {
+    /// The socket took no more: the other end or the network is slow.
+    pub socket: Duration,
+    /// The bytes to send were not in memory; only what is counted as a stall.
+    pub file: Duration,
 }
 
 impl Stream {
@@ -77,7 +88,11 @@ impl Stream {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => return Err(error),
         }
-        Ok(Stream { tcp, peer })
+        Ok(Stream {
+            tcp,
+            peer,
+            waits: Cell::default(),
+        })
     }
 
     /// The other end.
@@ -226,8 +241,12 @@ impl Stream {
                     done += sent;
                     self.after_copy(sent, &mut quantum).await;
                 }
-                Err(_) if stride.lane().is_short() => break,
-                Err(_) => {}
+                Err(_) => {
+                    self.note_waits(|waits| waits.socket += STRIDE_HELD);
+                    if stride.lane().is_short() {
+                        break;
+                    }
+                }
             }
         }
         Ok(done)
@@ -238,7 +257,20 @@ impl Stream {
     /// # Errors
     /// The kernel's.
     pub async fn writable(&self) -> io::Result<()> {
-        self.tcp.writable().await
+        let (writable, waited) = time::waited(self.tcp.writable()).await;
+        self.note_waits(|waits| waits.socket += waited);
+        writable
+    }
+
+    /// What sending has waited for since this was asked last. Costs nothing where nothing waits.
+    pub fn take_send_waits(&self) -> SendWaits {
+        self.waits.take()
+    }
+
+    pub(super) fn note_waits(&self, change: impl FnOnce(&mut SendWaits)) {
+        let mut waits = self.waits.get();
+        change(&mut waits);
+        self.waits.set(waits);
     }
 
     /// Sends as much of `parts`, one after the other, as the socket takes now, with one system call; gives
@@ -271,7 +303,10 @@ impl Stream {
             match self.tcp.try_io(Interest::WRITABLE, &mut call) {
                 Ok(sent) => return Ok(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.tcp.poll_write_ready(cx)).await?;
+                    let ready = poll_fn(|cx| self.tcp.poll_write_ready(cx));
+                    let (writable, waited) = time::waited(ready).await;
+                    self.note_waits(|waits| waits.socket += waited);
+                    writable?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -7,10 +7,11 @@
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thalweg_control::ClusterView;
-use thalweg_metrics::Stage;
+use thalweg_metrics::{Cause, Spent, Stage};
+use thalweg_net::{Account, Parked};
 use thalweg_protocol::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
 };
@@ -36,6 +37,8 @@ pub(crate) struct Fetched {
     pub response: FetchResponse,
     /// One plan per partition that has records.
     pub plans: Vec<ReadPlan>,
+    /// What it waited for.
+    pub account: Account,
 }
 
 /// The request, resolved: what to ask of whom.
@@ -87,9 +90,10 @@ pub(crate) async fn answer(
         shard.metrics.borrow_mut().record(Stage::FetchWait, waited);
     }
     fetching.found.append(&mut found);
+    let account = account(&fetching, began, waited);
     let rows = rows(wanted, fetching).await;
     let fetched = match finish(&shard, begun, &rows) {
-        Ok((session_id, told)) => build(session_id, rows, &told),
+        Ok((session_id, told)) => build(session_id, rows, &told, account),
         Err(error) => return refused(&shard, error),
     };
     count(&shard, &view, &fetched.response);
@@ -198,22 +202,33 @@ fn now_ms() -> u64 {
 /// Counts bytes by topic and errors.
 fn count(shard: &Shard, view: &ClusterView, response: &FetchResponse) {
     for topic in &response.responses {
-        let bytes: u64 = topic
-            .partitions
-            .iter()
-            .map(|row| match &row.records {
-                Some(Records::Extern(len)) => u64::from(*len),
-                Some(Records::Held(_)) | None => 0,
-            })
-            .sum();
-        if bytes > 0 {
-            let known = view.image.topic_by_id(topic.topic_id);
-            let name = known.map_or(&*topic.topic, |known| &*known.name);
-            shard.metrics.borrow_mut().topics.of(name).fetched_bytes += bytes;
+        let bytes: u64 = topic.partitions.iter().map(record_bytes).sum();
+        let by_id = || view.image.topic_by_id(topic.topic_id);
+        if bytes > 0
+            && let Some(known) = by_id().or_else(|| view.image.topic(&topic.topic))
+        {
+            let mut metrics = shard.metrics.borrow_mut();
+            metrics.topics.of(&known.name).fetched_bytes += bytes;
+            for row in &topic.partitions {
+                let id = TopicPartition {
+                    topic: known.id,
+                    partition: PartitionIndex(row.partition_index),
+                };
+                if record_bytes(row) > 0 {
+                    metrics.traffic.count_out(id, record_bytes(row));
+                }
+            }
         }
         for row in &topic.partitions {
             shard.count_error(ApiKey::Fetch, row.error_code);
         }
+    }
+}
+
+fn record_bytes(row: &PartitionData) -> u64 {
+    match &row.records {
+        Some(Records::Extern(len)) => u64::from(*len),
+        Some(Records::Held(_)) | None => 0,
     }
 }
 
@@ -226,6 +241,28 @@ fn refused(shard: &Shard, error: ErrorCode) -> Fetched {
     Fetched {
         response,
         plans: Vec::new(),
+        account: Account {
+            api: ApiKey::Fetch.name(),
+            ..Account::default()
+        },
+    }
+}
+
+/// What a fetch waited for that looked into its partitions from `began` on, and was parked for `parked` of that.
+fn account(fetching: &Fetching, began: Instant, parked: Duration) -> Account {
+    let mut asks = fetching.asks.iter().flatten();
+    let partition = asks.next().map(|ask| ask.id);
+    let disk_wait: Duration = fetching.found.iter().map(|found| found.disk_wait).sum();
+    let mut spent = Spent::default();
+    if !disk_wait.is_zero() {
+        spent.add(Cause::ColdRead, disk_wait);
+    }
+    Account {
+        api: ApiKey::Fetch.name(),
+        partition: partition.filter(|_| asks.next().is_none()),
+        begun: Some(began),
+        parked: Parked::For(parked),
+        spent,
     }
 }
 
@@ -393,7 +430,7 @@ fn aborted(transactions: Vec<AbortedTxn>) -> Vec<AbortedTransaction> {
 }
 
 /// The rows that are told, those of one topic that follow each other together.
-fn build(session_id: i32, rows: Vec<Row>, told: &[bool]) -> Fetched {
+fn build(session_id: i32, rows: Vec<Row>, told: &[bool], account: Account) -> Fetched {
     let mut plans = Vec::new();
     let mut responses: Vec<FetchableTopicResponse> = Vec::new();
     let mut last: Option<FetchTopicKey> = None;
@@ -424,6 +461,7 @@ fn build(session_id: i32, rows: Vec<Row>, told: &[bool]) -> Fetched {
             ..Default::default()
         },
         plans,
+        account,
     }
 }
 

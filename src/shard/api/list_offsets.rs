@@ -10,6 +10,7 @@ use thalweg_protocol::messages::list_offsets_response::{
 use thalweg_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
 use thalweg_types::{LeaderEpoch, PartitionIndex, TopicPartition};
 
+use crate::pace::Pace;
 use crate::peer::{OffsetAsk, OffsetFound};
 use crate::service::Call;
 use crate::shard::Shard;
@@ -38,7 +39,7 @@ pub(crate) async fn answer(
     request: ListOffsetsRequest,
 ) -> ListOffsetsResponse {
     let version = call.version;
-    let (asks, mut rows) = sort(&shard, &request, version);
+    let (asks, mut rows) = sort(&shard, &request, version).await;
     let mut answers = Vec::new();
     for (owner, asks) in asks
         .into_iter()
@@ -72,7 +73,7 @@ pub(crate) async fn answer(
 
 /// Questions by owner, and a row per partition asked for; those that can not be asked have their
 /// error already.
-fn sort(
+async fn sort(
     shard: &Shard,
     request: &ListOffsetsRequest,
     version: i16,
@@ -82,9 +83,12 @@ fn sort(
     let mut asks: Vec<Vec<OffsetAsk>> = Vec::new();
     asks.resize_with(shard.shard_count(), Vec::new);
     let mut rows: Vec<ListOffsetsPartitionResponse> = Vec::new();
+    let mut pace = Pace::default();
     for topic in &request.topics {
+        pace.step().await;
         let known = view.image.topic(&topic.name);
         for partition in &topic.partitions {
+            pace.step().await;
             let slot = rows.len();
             let mut row = ListOffsetsPartitionResponse {
                 partition_index: partition.partition_index,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use thalweg_config::{Compression, TimestampType, TopicConfig};
 use thalweg_control::ClusterView;
-use thalweg_net::{ConnState, MemoryPermit};
-use thalweg_protocol::messages::produce_request::TopicProduceData;
+use thalweg_net::{Account, ConnState, MemoryPermit};
+use thalweg_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use thalweg_protocol::messages::produce_response::{
     PartitionProduceResponse, TopicProduceResponse,
 };
@@ -22,13 +22,13 @@ use thalweg_protocol::messages::{ProduceRequest, ProduceResponse};
 use thalweg_protocol::records::{
     self, BATCH_HEADER_BYTES, BatchSummary, Codec, Level, ProduceRules, TimestampRule,
 };
-use thalweg_protocol::{ErrorCode, Records};
+use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
 use thalweg_replica::{Acks, Refused};
-use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
-use thalweg_types::{PartitionIndex, TimestampMs, TopicPartition};
+use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, TURN_ELEMENT_BYTES, TURN_ELEMENTS_MAX};
+use thalweg_types::{PartitionIndex, TimestampMs, TopicId, TopicPartition};
 
-use crate::append_group::{AppendAnswer, Appended, Outcomes, Row};
+use crate::append_group::{AppendAnswer, AppendTimes, Appended, Outcomes, Row};
 use crate::pace::Pace;
 use crate::peer::AppendAsk;
 use crate::service::Call;
@@ -45,6 +45,10 @@ const INTERNAL_WRITER: &str = "__admin_client";
 pub(crate) struct Producing {
     /// The answer: every appended batch stands as timed out until its outcome is known.
     pub(crate) response: ProduceResponse,
+    /// Where its batch goes, if it has but one.
+    partition: Option<TopicPartition>,
+    /// Of the owner that decided last, among those that have.
+    times: Option<AppendTimes>,
     /// Owners that have not answered: this core first, which needs no list.
     here: Option<AppendAnswer>,
     elsewhere: Vec<AppendAnswer>,
@@ -71,10 +75,16 @@ pub(crate) async fn begin(
     };
     let mut responses = Vec::with_capacity(request.topic_data.len());
     let mut pace = Pace::default();
-    for (t, topic) in request.topic_data.into_iter().enumerate() {
-        pace.steps(1 + topic.partition_data.len()).await;
-        responses.push(sorting.topic(t, topic));
+    let mut topics = request.topic_data.into_iter();
+    // Taken in one step: what is borrowed in between would be part of every connection's task.
+    while let Some((id, mut left)) = sorting.begin_topic(topics.next(), &mut responses) {
+        pace.steps(1).await;
+        while !left.as_slice().is_empty() {
+            pace.steps(sorting.some(id, &mut left, &mut responses))
+                .await;
+        }
     }
+    let partition = sorting.only();
     // With invalid acks no batch got this far.
     let acks = sorting.acks.unwrap_or(Acks::Leader);
     let mut here = None;
@@ -93,6 +103,8 @@ pub(crate) async fn begin(
             responses,
             ..Default::default()
         },
+        partition,
+        times: None,
         here,
         elsewhere,
         deadline: call.conn.received() + wait_max(request.timeout_ms),
@@ -121,11 +133,31 @@ struct Sorting<'a> {
     elsewhere: Vec<Vec<AppendAsk>>,
 }
 
+/// What a request has for one topic and is not sorted yet.
+type Batches = std::vec::IntoIter<PartitionProduceData>;
+
 /// An error to report, with what a person should read beside it.
 type Complaint = (ErrorCode, Option<String>);
 
 impl Sorting<'_> {
-    fn topic(&mut self, t: usize, topic: TopicProduceData) -> TopicProduceResponse {
+    /// Begins the answer for a topic; gives the topic, if it may be written to, and what is to be answered.
+    fn begin_topic(
+        &self,
+        topic: Option<TopicProduceData>,
+        responses: &mut Vec<TopicProduceResponse>,
+    ) -> Option<(Result<TopicId, ErrorCode>, Batches)> {
+        let topic = topic?;
+        let id = self.find(&topic);
+        responses.push(TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses: Vec::with_capacity(topic.partition_data.len()),
+        });
+        Some((id, topic.partition_data.into_iter()))
+    }
+
+    /// The topic, if it may be written to.
+    fn find(&self, topic: &TopicProduceData) -> Result<TopicId, ErrorCode> {
         let found = match topic.topic_id.is_zero() {
             true => self
                 .view
@@ -138,25 +170,42 @@ impl Sorting<'_> {
                 .topic_by_id(topic.topic_id)
                 .ok_or(ErrorCode::UnknownTopicId),
         };
-        let found = found.and_then(|found| {
+        found.and_then(|found| {
             match found.is_internal() && self.call.client_id.as_deref() != Some(INTERNAL_WRITER) {
                 true => Err(ErrorCode::InvalidTopicException),
                 false => Ok(found.id),
             }
-        });
-        let mut rows = Vec::with_capacity(topic.partition_data.len());
-        for (p, data) in topic.partition_data.into_iter().enumerate() {
+        })
+    }
+
+    /// Sorts as many batches of the topic `id`, which is the last of `responses`, as one turn of the core has room for;
+    /// says how many elements of work they are: a large batch is several.
+    fn some(
+        &mut self,
+        id: Result<TopicId, ErrorCode>,
+        left: &mut Batches,
+        responses: &mut [TopicProduceResponse],
+    ) -> usize {
+        let Some((of, before)) = responses.split_last_mut() else {
+            return 0;
+        };
+        let rows = &mut of.partition_responses;
+        let mut done = 0;
+        while done < TURN_ELEMENTS_MAX
+            && let Some(data) = left.next()
+        {
+            done += 1 + data.records.as_ref().map_or(0, Records::len) / TURN_ELEMENT_BYTES;
             let mut row = PartitionProduceResponse {
                 index: data.index,
                 base_offset: -1,
                 ..Default::default()
             };
             let at = Row {
-                topic: t,
-                partition: p,
+                topic: before.len(),
+                partition: rows.len(),
             };
             let partition = PartitionIndex(data.index);
-            let id = found.map(|topic| TopicPartition { topic, partition });
+            let id = id.map(|topic| TopicPartition { topic, partition });
             match self.check(id, data.records, at) {
                 Ok((owner, ask)) => {
                     row.error_code = ErrorCode::RequestTimedOut.code();
@@ -169,11 +218,14 @@ impl Sorting<'_> {
             }
             rows.push(row);
         }
-        TopicProduceResponse {
-            name: topic.name,
-            topic_id: topic.topic_id,
-            partition_responses: rows,
-        }
+        done
+    }
+
+    /// The partition of the only batch of the request.
+    fn only(&self) -> Option<TopicPartition> {
+        let mut all = self.here.iter().chain(self.elsewhere.iter().flatten());
+        let first = all.next()?;
+        all.next().is_none().then_some(first.id)
     }
 
     fn asks_of(&mut self, owner: usize) -> &mut Vec<AppendAsk> {
@@ -329,11 +381,33 @@ pub(crate) async fn finish_apart(producing: &mut Producing) {
 }
 
 impl Producing {
+    /// What the request waited for, once it is finished.
+    pub(crate) fn account(&self) -> Account {
+        Account {
+            api: ApiKey::Produce.name(),
+            partition: self.partition,
+            begun: self.times.map(|times| times.began),
+            spent: self.times.map(|times| times.spent()).unwrap_or_default(),
+            ..Account::default()
+        }
+    }
+
+    /// When the last owner had decided.
+    pub(crate) fn ended(&self) -> Option<Instant> {
+        self.times.map(|times| times.ended)
+    }
+
     /// Fills the rows of owners that have answered; ready when all have.
     fn poll_outcomes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let response = &mut self.response;
+        let (response, last) = (&mut self.response, &mut self.times);
         let mut take = |answer: &mut AppendAnswer| match answer.poll(cx) {
             Poll::Ready(outcomes) => {
+                // Of several owners the last one is to blame.
+                let known =
+                    last.is_some_and(|last| outcomes.times.is_none_or(|t| t.ended < last.ended));
+                if !known {
+                    *last = outcomes.times;
+                }
                 fill(response, outcomes);
                 true
             }

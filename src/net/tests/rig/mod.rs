@@ -233,6 +233,16 @@ impl Client {
         }
     }
 
+    /// Reads so many bytes and forgets them.
+    pub async fn discard(&mut self, bytes: usize) {
+        let mut left = bytes;
+        while left > 0 {
+            let read = self.stream.read_into(&mut self.got, 1 << 20).await;
+            left -= read.expect("the stream goes on");
+            self.got.clear();
+        }
+    }
+
     /// Sends while it reads, so that neither side fills up.
     pub async fn exchange(&mut self, ask: &[u8], want: &[u8]) {
         let ask = ask.to_vec();
