@@ -70,6 +70,8 @@ pub enum Command {
     Produce(ProduceArgs),
     /// Print the records of a topic
     Consume(ConsumeArgs),
+    /// Watch what a broker does: cores, busy partitions, background work, what requests wait for
+    Top(TopArgs),
     /// Show and verify log files, without a broker
     Inspect(InspectArgs),
     /// Make damaged logs of a stopped broker start again; without --yes only say how
@@ -108,6 +110,29 @@ pub struct BrokerArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub timeout: u32,
+}
+
+/// Flags of `thalweg top`.
+#[derive(Args, Debug, Clone)]
+pub struct TopArgs {
+    /// Address of the broker's metrics endpoint
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9644",
+          value_parser = parse_bootstrap)]
+    pub http: String,
+    /// Time between two frames
+    #[arg(long, value_name = "SECONDS", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub interval: u32,
+    /// Partitions, and slow requests, that are shown
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub rows: u16,
+    /// Print one frame, after one interval, and end; the same where there is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object per frame
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `thalweg inspect`.

@@ -22,7 +22,8 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The endpoint of one cluster.
 pub(crate) struct BrokerHttp {
     address: String,
-    cluster_id: String,
+    /// The cluster that is meant; `None` for whichever is there.
+    cluster_id: Option<String>,
     timeout: Duration,
     /// It was named, and not guessed.
     is_named: bool,
@@ -52,9 +53,20 @@ impl BrokerHttp {
         let guess = || format!("{host}:{DEFAULT_PORT}");
         BrokerHttp {
             address: args.http.clone().unwrap_or_else(guess),
-            cluster_id: cluster_id.unwrap_or_default().to_owned(),
+            cluster_id: Some(cluster_id.unwrap_or_default().to_owned()),
             timeout: Duration::from_secs(broker.timeout.into()),
             is_named: args.http.is_some(),
+            has_told: Cell::new(false),
+        }
+    }
+
+    /// The endpoint at an address that the user has given, of whichever cluster.
+    pub(crate) fn at(address: &str, timeout: Duration) -> BrokerHttp {
+        BrokerHttp {
+            address: address.to_owned(),
+            cluster_id: None,
+            timeout,
+            is_named: true,
             has_told: Cell::new(false),
         }
     }
@@ -81,7 +93,8 @@ impl BrokerHttp {
             return Err(strange());
         }
         let identity: Identity = serde_json::from_str(body).map_err(|_| strange())?;
-        if identity.cluster_id != self.cluster_id {
+        let meant = self.cluster_id.as_ref();
+        if meant.is_some_and(|meant| *meant != identity.cluster_id) {
             let text = format!(
                 "the HTTP endpoint at {} belongs to another cluster, {}; name the right one with --http",
                 self.address, identity.cluster_id

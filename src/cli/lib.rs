@@ -29,6 +29,7 @@ mod repair;
 pub mod serve;
 mod service_manager;
 mod settings;
+mod top;
 mod topic;
 
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ pub fn main() -> ExitCode {
         Command::Consume(args) => consume::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Repair(args) => repair::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
     };

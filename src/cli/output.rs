@@ -44,14 +44,20 @@ const COLUMN_CHARS_MAX: usize = 64;
 /// Prints rows under headings, each column as wide as its widest cell, but not for the sake of single long
 /// ones. Cells are made [`printable`], and cut.
 pub(crate) fn table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> io::Result<()> {
+    lines(&set_table(headings, rows))
+}
+
+/// Prints lines.
+pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    for line in lines(headings, rows) {
+    for line in lines {
         writeln!(out, "{line}")?;
     }
     out.flush()
 }
 
-fn lines(headings: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
+/// The lines of [`table`], headings first.
+pub(crate) fn set_table(headings: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<String> {
     let clean = |row: &Vec<String>| row.iter().map(|cell| shown(cell)).collect();
     let names: Vec<String> = headings
         .iter()
@@ -110,6 +116,11 @@ pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints a value as JSON on one line, at once.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> io::Result<()> {
+    line(&serde_json::to_string(value)?)
+}
+
 /// Prints one line.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
@@ -117,14 +128,14 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Align, lines, printable};
+    use super::{Align, printable, set_table};
 
     #[test]
     fn a_long_name_widens_no_other_row_and_is_cut() {
         let headings = [("NAME", Align::Left), ("N", Align::Right)];
         let row = |name: &str| vec![name.to_owned(), "7".to_owned()];
         let long = "x".repeat(30_000);
-        let set = lines(
+        let set = set_table(
             &headings,
             &[row("group"), row(&long), row(&"y".repeat(100))],
         );
