@@ -285,6 +285,6 @@ mod tests {
         let seconds = by_second(&times, began).expect("histograms");
         assert_eq!(seconds.len(), 2, "without the last");
         assert!((1_990_000..2_010_000).contains(&seconds[0]), "{seconds:?}");
-        assert_eq!(seconds[1], 3_000);
+        assert!((2_990..3_010).contains(&seconds[1]), "{seconds:?}");
     }
 }
