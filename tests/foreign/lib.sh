@@ -89,13 +89,17 @@ start_broker() {
 }
 
 start_thalweg() {
-  local folder=$1 settings=() pair
+  local folder=$1 settings=() pair data=(--data-dir "$DATA")
   shift
-  for pair in "$@"; do settings+=(--set "$pair"); done
+  for pair in "$@"; do
+    settings+=(--set "$pair")
+    # A case may name several.
+    case $pair in log.dirs=*) data=() ;; esac
+  done
   # After the first start the port stays, so that clients find the broker again.
   if [ ! -e "$folder/port" ]; then free_port >"$folder/port"; fi
   BOOTSTRAP="127.0.0.1:$(cat "$folder/port")"
-  "$BINARY" serve --data-dir "$DATA" --listen "$BOOTSTRAP" --shards "$SHARDS" \
+  "$BINARY" serve "${data[@]}" --listen "$BOOTSTRAP" --shards "$SHARDS" \
     --metrics-listen none "${settings[@]}" >>"$BROKER_LOG" 2>&1 &
   BROKER_PID=$!
   wait_for_line 'listening.*address' 30
