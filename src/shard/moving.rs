@@ -27,6 +27,9 @@ use crate::shard::Shard;
 /// Until the next look at a log of which nothing is missing that was not closed yet.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
+/// How long a stop waits for the control plane to take note of a move.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// Shorter rests are added up.
 const REST_MIN: Duration = Duration::from_millis(5);
 
@@ -132,7 +135,8 @@ impl Moves {
         }
     }
 
-    /// Returns when no move is under way any more. The next start goes on with them.
+    /// Returns when no move is under way any more, or only one that waits for the control plane, which may wait
+    /// for this shard. The next start goes on with them.
     pub(crate) async fn stop(&self) {
         self.stopping.set(true);
         for of in self.all.borrow().values() {
@@ -140,7 +144,15 @@ impl Moves {
         }
         let working = self.working.borrow().clone();
         if let Some(working) = working {
-            working.wait().await;
+            let _ended = time::timeout(STOP_WAIT_MAX, working.wait()).await;
+        }
+        // A last step is short, and asks nobody.
+        let all: Vec<_> = self.all.borrow().values().cloned().collect();
+        for of in all {
+            let step = of.last_step.borrow().clone();
+            if let Some(step) = step {
+                step.wait().await;
+            }
         }
     }
 
@@ -330,7 +342,8 @@ async fn copy(
             of.call(Wanted::Later);
         }
         let Some(partition) = partition else {
-            of.call(Wanted::Later);
+            let is_known = shard.view().image.partition(of.id).is_some();
+            of.call(if is_known { Wanted::Later } else { Wanted::No });
             return Ok(None);
         };
         if !of.is_wanted() {
