@@ -8,6 +8,7 @@ use thalweg_protocol::ErrorCode;
 use crate::administering::{BROKER, alter};
 use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options};
+use crate::tool::against;
 use crate::wire::{Connection, Topic, error};
 
 /// Looks at once, and again and again.
@@ -96,6 +97,16 @@ fn st_33_a_flipped_bit_is_found_reported_and_not_served() {
         let behind = values(&read_all(&mut client, &topic, 0, offset + 1));
         assert_eq!(behind.len() as i64, 49 - offset, "{life}");
         assert_eq!(broker.metric("thalweg_quarantined_ranges", &[]) as u64, 1);
+        let http = broker.metrics_address().to_string();
+        let describe = ["log-dirs", "describe", "--json", "--http", &http];
+        let told: serde_json::Value =
+            serde_json::from_str(&against(&broker, &describe, 0)).expect("JSON");
+        let [range] = &told["quarantined"].as_array().expect("a list")[..] else {
+            panic!("{life}: {told}");
+        };
+        assert_eq!(range["topic"], topic.name, "{life}");
+        assert_eq!(range["first_offset"], offset, "{life}");
+        assert_eq!(range["next_offset"], offset + 1, "{life}");
         match life {
             "same" => broker.stop(),
             _other => broker.kill(),
