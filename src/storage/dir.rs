@@ -1,129 +1,38 @@
 //! One log directory: its lock, its identity, how it was stopped, its checkpoints and partitions.
 
+mod contents;
+mod identity;
+
+pub use contents::{FutureDir, PartitionDir, set_partition_aside};
+pub use identity::{FormatPolicy, Formatted, LogDirError, OpenPolicy, format_log_dir};
+
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use thalweg_reactor::fs::{self, DirEntry, DirLock};
-use thalweg_types::{BrokerId, ClusterId, Offset, TopicId, TopicPartition, Uuid};
+use thalweg_reactor::fs::{self, DirLock};
+use thalweg_types::{Offset, TopicId, TopicPartition, Uuid};
 
 use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
 use crate::condemned::{self, Trace};
 use crate::error::LogError;
 use crate::health::DirHealth;
 use crate::meta_properties::MetaProperties;
-use crate::name::{DirKind, PartitionName, dir_kind};
+use crate::name::PartitionName;
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::page_cache::PageCache;
-use crate::partition_files;
 use crate::recovery_points::{self, RecoveryPoints};
 use crate::written::Marks;
+use identity::{give_identity, is_of_empty, load_meta, lock, look, read_meta};
 
 pub(crate) const META_PROPERTIES: &str = "meta.properties";
 pub(crate) const CLEAN_MARKER: &str = ".kafka_cleanshutdown";
 /// In the marker of a directory that no broker has used yet.
 const NO_BROKER_EPOCH: i64 = -1;
-/// Names that an empty directory may have: of a lock, of a formatting that a crash interrupted, and
-/// of a fresh file system.
-const NAMES_IN_EMPTY: [&str; 3] = [".lock", "meta.properties.tmp", "lost+found"];
 /// Larger files of the root directory are not read.
 const ROOT_FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// What [`LogDir::open`] may do and must find.
-#[derive(Clone, Debug)]
-pub struct OpenPolicy {
-    /// The directory must belong to this node.
-    pub node_id: BrokerId,
-    /// The directory must belong to this cluster; `None` takes any.
-    pub cluster_id: Option<ClusterId>,
-    /// What to do with a missing or empty directory.
-    pub format: FormatPolicy,
-}
-
-/// What to do with a missing or empty directory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FormatPolicy {
-    /// Refuse it.
-    Never,
-    /// Make it and give it an identity.
-    WhenEmpty {
-        /// Id of the new cluster.
-        cluster_id: ClusterId,
-        /// Id of the new directory, drawn at random.
-        directory_id: Uuid,
-    },
-}
-
-/// Outcome of [`format_log_dir`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Formatted {
-    /// It was missing or empty, and has this identity now.
-    Now(MetaProperties),
-    /// It has had this identity already; nothing was changed.
-    Before(MetaProperties),
-}
-
-/// Gives a missing or empty directory its identity. The marker of a clean stop lies beside it: the
-/// first start has nothing to check.
-///
-/// # Errors
-/// As [`LogDir::open`]; nothing is changed then.
-pub async fn format_log_dir(path: &Path, policy: &OpenPolicy) -> Result<Formatted, LogDirError> {
-    let io = |source| LogDirError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let empty = look(path, policy).await?;
-    let _lock = lock(path)?;
-    match &policy.format {
-        FormatPolicy::WhenEmpty {
-            cluster_id,
-            directory_id,
-        } if empty => {
-            let meta = give_identity(path, policy.node_id, cluster_id, *directory_id).await?;
-            write_clean_marker(path, NO_BROKER_EPOCH)
-                .await
-                .map_err(io)?;
-            Ok(Formatted::Now(meta))
-        }
-        FormatPolicy::WhenEmpty { .. } | FormatPolicy::Never => {
-            load_meta(path, policy).await.map(Formatted::Before)
-        }
-    }
-}
-
-fn lock(path: &Path) -> Result<DirLock, LogDirError> {
-    let locked = DirLock::acquire(path).map_err(|source| LogDirError::Io {
-        path: path.to_owned(),
-        source,
-    })?;
-    locked.ok_or_else(|| LogDirError::Locked {
-        path: path.to_owned(),
-    })
-}
-
-async fn give_identity(
-    path: &Path,
-    node_id: BrokerId,
-    cluster_id: &ClusterId,
-    directory_id: Uuid,
-) -> Result<MetaProperties, LogDirError> {
-    let meta = MetaProperties {
-        cluster_id: cluster_id.clone(),
-        node_id,
-        directory_id: Some(directory_id),
-    };
-    let text = Bytes::from(meta.to_text());
-    fs::write_file_atomically(&path.join(META_PROPERTIES), text)
-        .await
-        .map_err(|source| LogDirError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-    Ok(meta)
-}
 
 async fn write_clean_marker(path: &Path, broker_epoch: i64) -> io::Result<()> {
     let text = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
@@ -185,84 +94,6 @@ impl Checkpoint {
     }
 }
 
-/// A partition directory that was found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PartitionDir {
-    /// Topic and index, from its name.
-    pub name: PartitionName,
-    /// From `partition.metadata`; `None` when that is missing or can not be read.
-    pub topic_id: Option<TopicId>,
-}
-
-/// A copy of a partition that a move has not finished.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FutureDir {
-    /// Name of the folder.
-    pub folder: String,
-    /// Topic and index, from its name; the topic of a long name is cut.
-    pub name: PartitionName,
-    /// From `partition.metadata`; `None` when that is missing or can not be read.
-    pub topic_id: Option<TopicId>,
-}
-
-/// Renames the directory of a partition in `parent` whose log could not be opened and whose topic is
-/// gone: nothing of it is lost, and its name is free for another topic. `None` when there is none.
-///
-/// # Errors
-/// [`LogError::Io`].
-pub async fn set_partition_aside(
-    parent: &Path,
-    name: PartitionName,
-) -> Result<Option<PathBuf>, LogError> {
-    let dir = parent.join(name.to_string());
-    if !fs::exists(&dir)
-        .await
-        .map_err(LogError::io("look for", &dir))?
-    {
-        return Ok(None);
-    }
-    let topic_id = partition_files::load_topic_id(&dir).await?;
-    move_aside(parent, &PartitionDir { name, topic_id })
-        .await
-        .map(Some)
-}
-
-async fn move_aside(parent: &Path, stray: &PartitionDir) -> Result<PathBuf, LogError> {
-    let from = parent.join(stray.name.to_string());
-    let mut unique = stray.topic_id.unwrap_or(Uuid::ZERO);
-    let mut to = parent.join(stray.name.stray(unique));
-    // Directories that lost their ids look alike: none may stand in the way of the next.
-    while fs::exists(&to)
-        .await
-        .map_err(LogError::io("look for", &to))?
-    {
-        unique = Uuid(u128::from_be_bytes(unique.0).wrapping_add(1).to_be_bytes());
-        to = parent.join(stray.name.stray(unique));
-    }
-    rename_durably(parent, &from, &to).await?;
-    Ok(to)
-}
-
-async fn rename_durably(parent: &Path, from: &Path, to: &Path) -> Result<(), LogError> {
-    fs::rename(from, to)
-        .await
-        .map_err(LogError::io("rename", from))?;
-    fs::sync_dir(parent)
-        .await
-        .map_err(LogError::io("sync", parent))
-}
-
-async fn remove_deleted(parent: &Path, deleted: &PartitionDir) -> Result<(), LogError> {
-    let from = parent.join(deleted.name.to_string());
-    let unique = deleted.topic_id.unwrap_or(Uuid::ZERO);
-    let to = parent.join(deleted.name.deleted(unique));
-    rename_durably(parent, &from, &to).await?;
-    // A kill in between leaves what the next start removes.
-    fs::remove_dir_all(&to)
-        .await
-        .map_err(LogError::io("remove", &to))
-}
-
 /// Outcome of [`LogDir::mark_clean`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CleanMark {
@@ -270,70 +101,6 @@ pub enum CleanMark {
     Written,
     /// These partitions were not closed well, so the next start recovers (ST-8).
     Withheld(Vec<PartitionName>),
-}
-
-/// A log directory can not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum LogDirError {
-    /// The system refused an operation; its text names it.
-    #[error("log directory {}: {source}", path.display())]
-    Io {
-        /// The directory.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Another process has it (ST-28).
-    #[error("log directory {} is in use by another process", path.display())]
-    Locked {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// There is nothing in it, and the policy does not let it be formatted.
-    #[error("log directory {} is not formatted", path.display())]
-    NotFormatted {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// It holds something, but no `meta.properties`: it is not a log directory.
-    #[error(
-        "{} is not empty (it has {example:?}) and has no meta.properties, so it is no log \
-         directory; give an empty or a formatted one", path.display()
-    )]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-        /// One of the names in it.
-        example: String,
-    },
-    /// Its `meta.properties` can not be used.
-    #[error("{}: {reason}", path.display())]
-    MetaProperties {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// It belongs to another cluster (ST-28).
-    #[error("log directory {} belongs to cluster {found}, not {wanted}", path.display())]
-    WrongCluster {
-        /// The directory.
-        path: PathBuf,
-        /// In `meta.properties`.
-        found: ClusterId,
-        /// In the configuration.
-        wanted: ClusterId,
-    },
-    /// It belongs to another node (ST-28).
-    #[error("log directory {} belongs to node {found}, not {wanted}", path.display())]
-    WrongNode {
-        /// The directory.
-        path: PathBuf,
-        /// In `meta.properties`.
-        found: BrokerId,
-        /// In the configuration.
-        wanted: BrokerId,
-    },
 }
 
 /// An open log directory. It is locked until this is dropped.
@@ -621,84 +388,6 @@ impl LogDir {
         by_name.min(known.get(&id).copied())
     }
 
-    /// The partition directories, by name. Directories of deleted partitions, whose removal a stop
-    /// interrupted, are removed on the way.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub async fn partitions(&self) -> Result<Vec<PartitionDir>, LogError> {
-        self.contents().await.map(|(partitions, _)| partitions)
-    }
-
-    /// As [`LogDir::partitions`], with the copies that are to become partitions here.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub async fn contents(&self) -> Result<(Vec<PartitionDir>, Vec<FutureDir>), LogError> {
-        let (mut found, mut futures) = (Vec::new(), Vec::new());
-        for entry in fs::list_dir(&self.path)
-            .await
-            .map_err(LogError::io("list", &self.path))?
-        {
-            let Some(name) = entry.name.to_str().filter(|_| entry.meta.is_dir) else {
-                continue;
-            };
-            let path = self.path.join(name);
-            match dir_kind(name) {
-                DirKind::Partition(name) => {
-                    let topic_id = partition_files::load_topic_id(&path).await?;
-                    found.push(PartitionDir { name, topic_id });
-                }
-                DirKind::Deleted => {
-                    fs::remove_dir_all(&path)
-                        .await
-                        .map_err(LogError::io("remove", &path))?;
-                }
-                DirKind::Future(partition) => futures.push(FutureDir {
-                    folder: name.to_owned(),
-                    name: partition,
-                    topic_id: partition_files::load_topic_id(&path).await?,
-                }),
-                DirKind::Stray | DirKind::Other => {}
-            }
-        }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        futures.sort_by(|a, b| a.folder.cmp(&b.folder));
-        Ok((found, futures))
-    }
-
-    /// The names of the partition directories, sorted.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub async fn partition_names(&self) -> Result<Vec<PartitionName>, LogError> {
-        let entries = fs::list_dir(&self.path)
-            .await
-            .map_err(LogError::io("list", &self.path))?;
-        let dirs = entries.iter().filter(|entry| entry.meta.is_dir);
-        let names = dirs.filter_map(|entry| entry.name.to_str()?.parse().ok());
-        let mut names: Vec<PartitionName> = names.collect();
-        names.sort();
-        Ok(names)
-    }
-
-    /// Renames the directory of a partition that no topic knows, so that it is not served and not
-    /// lost either (ST-15). Returns its new path.
-    ///
-    /// # Errors
-    /// [`LogError::Io`].
-    pub async fn set_aside(&self, stray: &PartitionDir) -> Result<PathBuf, LogError> {
-        self.judged(move_aside(&self.path, stray).await)
-    }
-
-    /// Finishes the removal of a partition whose topic is deleted (ST-15).
-    ///
-    /// # Errors
-    /// [`LogError::Io`]; the next start goes on with it.
-    pub async fn finish_deletion(&self, deleted: &PartitionDir) -> Result<(), LogError> {
-        self.judged(remove_deleted(&self.path, deleted).await)
-    }
-
     /// Takes a checkpoint away, durably.
     ///
     /// # Errors
@@ -782,89 +471,6 @@ impl LogDir {
         self.judged(written.map_err(LogError::io("write", &self.path.join(CLEAN_MARKER))))?;
         Ok(CleanMark::Written)
     }
-}
-
-/// True when the directory is empty and will be formatted; makes it if it is missing.
-async fn look(path: &Path, policy: &OpenPolicy) -> Result<bool, LogDirError> {
-    let io = |source| LogDirError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let may_format = policy.format != FormatPolicy::Never;
-    let entries = match fs::list_dir(path).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && may_format => {
-            fs::create_dir_all(path).await.map_err(io)?;
-            return Ok(true);
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(LogDirError::NotFormatted {
-                path: path.to_owned(),
-            });
-        }
-        other => other.map_err(io)?,
-    };
-    if entries.iter().any(|entry| entry.name == META_PROPERTIES) {
-        return Ok(false);
-    }
-    let foreign = entries.iter().filter(|entry| !is_of_empty(entry));
-    let foreign = foreign.map(|entry| entry.name.to_string_lossy()).min();
-    match foreign {
-        Some(name) => Err(LogDirError::Foreign {
-            path: path.to_owned(),
-            example: name.into_owned(),
-        }),
-        None if may_format => Ok(true),
-        None => Err(LogDirError::NotFormatted {
-            path: path.to_owned(),
-        }),
-    }
-}
-
-impl MetaProperties {
-    /// Whose the log directory `path` is.
-    ///
-    /// # Errors
-    /// [`LogDirError::MetaProperties`].
-    pub async fn of(path: &Path) -> Result<MetaProperties, LogDirError> {
-        read_meta(path).await
-    }
-}
-
-fn is_of_empty(entry: &DirEntry) -> bool {
-    NAMES_IN_EMPTY.iter().any(|name| entry.name == *name)
-}
-
-async fn read_meta(path: &Path) -> Result<MetaProperties, LogDirError> {
-    let file = path.join(META_PROPERTIES);
-    let bad = |reason: String| LogDirError::MetaProperties {
-        path: file.clone(),
-        reason,
-    };
-    let bytes = fs::read_file(&file, ROOT_FILE_BYTES_MAX)
-        .await
-        .map_err(|e| bad(e.to_string()))?;
-    MetaProperties::parse(&bytes).map_err(|error| bad(error.to_string()))
-}
-
-async fn load_meta(path: &Path, policy: &OpenPolicy) -> Result<MetaProperties, LogDirError> {
-    let meta = read_meta(path).await?;
-    if let Some(wanted) = &policy.cluster_id
-        && *wanted != meta.cluster_id
-    {
-        return Err(LogDirError::WrongCluster {
-            path: path.to_owned(),
-            found: meta.cluster_id,
-            wanted: wanted.clone(),
-        });
-    }
-    if meta.node_id != policy.node_id {
-        return Err(LogDirError::WrongNode {
-            path: path.to_owned(),
-            found: meta.node_id,
-            wanted: policy.node_id,
-        });
-    }
-    Ok(meta)
 }
 
 async fn read_clean_marker(path: &Path) -> io::Result<DirectoryState> {
