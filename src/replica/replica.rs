@@ -1,13 +1,16 @@
 //! The machine of one partition.
 
+mod reading;
+mod telling;
+
 use thalweg_protocol::records::BatchSummary;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, TimestampMs};
 
 use crate::acked::{AckPoint, Acked};
-use crate::epoch_cache::{EpochCache, EpochChange, EpochEnd};
+use crate::epoch_cache::{EpochCache, EpochChange};
 use crate::events::{
-    Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,
-    OffsetBounds, Parking, ReplicaStart, StaleLeadership, StopReason, Token,
+    Accepted, Acks, Appended, Assigned, Effect, Isolation, Leadership, ReplicaStart,
+    StaleLeadership, StopReason, Token,
 };
 use crate::parked::{ByteCounts, ParkedFetches, ParkedProduce, ProduceQueue};
 use crate::producers::{ProducerBatch, Producers, Verdict};
@@ -328,120 +331,6 @@ impl Replica {
         self.wake_all(out);
     }
 
-    /// What a consumer's fetch may read, or why it may not. Checks in Kafka's order: epoch before
-    /// leadership (RP-35), divergence before range, except that below the log start the range wins
-    /// (RP-24, RP-25).
-    ///
-    /// # Errors
-    /// A refusal for this partition's part of the answer.
-    pub fn on_fetch(&self, ask: &FetchAsk) -> Result<FetchBound, Refused> {
-        self.check_epoch(ask.current_leader_epoch)?;
-        self.leading()?;
-        let diverging = match ask.last_fetched_epoch {
-            LeaderEpoch::NONE => None,
-            epoch => self.divergence(epoch, ask.offset)?,
-        };
-        let inside = ask.offset >= self.log_start && ask.offset <= self.written_end;
-        if !inside && diverging.is_none() {
-            return Err(self.out_of_range(ask.offset));
-        }
-        Ok(FetchBound {
-            high_watermark: self.high_watermark,
-            last_stable: self.last_stable(),
-            log_start: self.log_start,
-            up_to: self.visible_end(ask.isolation),
-            diverging,
-        })
-    }
-
-    /// KIP-595's check of a fetcher that says which epoch its last record has.
-    fn divergence(&self, epoch: LeaderEpoch, offset: Offset) -> Result<Option<EpochEnd>, Refused> {
-        let known = self.epochs.end_offset_for(epoch, self.written_end);
-        if known == EpochEnd::UNDEFINED {
-            return Err(Refused::EpochEndUnknown(epoch));
-        }
-        if offset < self.log_start {
-            return Err(self.out_of_range(offset));
-        }
-        Ok((known.epoch < epoch || known.end < offset).then_some(known))
-    }
-
-    /// Registers a fetch that found too little. `seen` is the `up_to` that it was read with,
-    /// `from` its offset, `missing_bytes` what it still needs (at least 1 counts). Check and
-    /// registration are one step: growth since `seen` answers [`Parking::LookAgain`].
-    ///
-    /// A fetch over n partitions registers with each for its missing bytes divided by n, rounded
-    /// up: when the sum is reached, at least one of them has been.
-    pub fn park_fetch(
-        &mut self,
-        token: Token,
-        from: Offset,
-        seen: Offset,
-        isolation: Isolation,
-        missing_bytes: u64,
-    ) -> Parking {
-        let served = matches!(self.role, Role::Leader(_));
-        if !served || self.visible_end(isolation) > seen {
-            return Parking::LookAgain;
-        }
-        let wake_at = self
-            .byte_counts
-            .at(from)
-            .saturating_add(missing_bytes.max(1));
-        // What an open transaction hides is there already: the next growth may end it.
-        let wake_at = match isolation {
-            Isolation::ReadUncommitted => wake_at,
-            Isolation::ReadCommitted => wake_at.max(self.byte_counts.visible() + 1),
-        };
-        if self.fetches.insert(token, wake_at) {
-            Parking::Parked
-        } else {
-            Parking::Full
-        }
-    }
-
-    /// Forgets a parked fetch: answered by its deadline, or its client is gone (BI-35).
-    pub fn unpark_fetch(&mut self, token: Token) {
-        self.fetches.remove(token);
-    }
-
-    /// What ListOffsets may answer.
-    ///
-    /// # Errors
-    /// A refusal; among them [`Refused::OffsetNotAvailable`] while a new leader's high watermark
-    /// may still be below what clients have seen (RP-9).
-    pub fn on_list_offsets(
-        &self,
-        current_leader_epoch: LeaderEpoch,
-        isolation: Isolation,
-    ) -> Result<OffsetBounds, Refused> {
-        self.check_epoch(current_leader_epoch)?;
-        let leading = self.leading()?;
-        if self.high_watermark < leading.epoch_start {
-            return Err(Refused::OffsetNotAvailable);
-        }
-        let latest = self.visible_end(isolation);
-        Ok(OffsetBounds {
-            log_start: self.log_start,
-            latest,
-            leader_epoch: self.epoch,
-        })
-    }
-
-    /// Where an epoch ends (OffsetForLeaderEpoch, RP-23, RP-34).
-    ///
-    /// # Errors
-    /// A refusal of the current epoch or for want of leadership.
-    pub fn on_epoch_end(
-        &self,
-        current_leader_epoch: LeaderEpoch,
-        asked: LeaderEpoch,
-    ) -> Result<EpochEnd, Refused> {
-        self.check_epoch(current_leader_epoch)?;
-        self.leading()?;
-        Ok(self.epochs.end_offset_for(asked, self.written_end))
-    }
-
     /// Forgets producers that have not written for `keep_ms` (`producer.id.expiration.ms`), and keeps
     /// at most `max`. Says how many are left.
     pub fn expire_producers(&mut self, now: TimestampMs, keep_ms: i64, max: usize) -> usize {
@@ -455,138 +344,6 @@ impl Replica {
     #[must_use]
     pub fn producer_snapshot(&self) -> (Offset, Vec<u8>) {
         (self.written_end, self.producers.to_snapshot())
-    }
-
-    /// Producers of the log.
-    #[must_use]
-    pub fn producers(&self) -> &Producers {
-        &self.producers
-    }
-
-    /// Leader epochs of the log.
-    #[must_use]
-    pub fn epochs(&self) -> &EpochCache {
-        &self.epochs
-    }
-
-    /// Newest leader epoch that the metadata named; [`LeaderEpoch::NONE`] before the first.
-    #[must_use]
-    pub fn leader_epoch(&self) -> LeaderEpoch {
-        self.epoch
-    }
-
-    /// True while this broker leads the partition and serves it.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        matches!(self.role, Role::Leader(_))
-    }
-
-    /// First offset of the log.
-    #[must_use]
-    pub fn log_start(&self) -> Offset {
-        self.log_start
-    }
-
-    /// End of what has offsets, written or not.
-    #[must_use]
-    pub fn assigned_end(&self) -> Offset {
-        self.assigned_end
-    }
-
-    /// End of what is written: the log end offset (LEO) of Kafka.
-    #[must_use]
-    pub fn written_end(&self) -> Offset {
-        self.written_end
-    }
-
-    /// End of what is on the disk, as far as storage has told.
-    #[must_use]
-    pub fn durable_end(&self) -> Offset {
-        self.acked.durable_end()
-    }
-
-    /// End of what counts: producers that do not wait for other replicas are answered up to here.
-    #[must_use]
-    pub fn acked_end(&self) -> Offset {
-        self.acked.end()
-    }
-
-    /// High watermark.
-    #[must_use]
-    pub fn high_watermark(&self) -> Offset {
-        self.high_watermark
-    }
-
-    /// Everything below is committed, and decided where it is part of a transaction.
-    #[must_use]
-    pub fn stable_end(&self) -> Offset {
-        self.last_stable()
-    }
-
-    /// Produces that wait for their answer.
-    #[must_use]
-    pub fn parked_produces(&self) -> usize {
-        self.await_acked.len() + self.await_committed.len()
-    }
-
-    /// Fetches that wait for records.
-    #[must_use]
-    pub fn parked_fetches(&self) -> usize {
-        self.fetches.len()
-    }
-
-    /// Asserts the invariants of the module.
-    ///
-    /// # Panics
-    /// When one is broken.
-    pub fn check(&self) {
-        assert!(self.log_start.0 >= 0, "offsets are not negative");
-        assert!(
-            self.log_start <= self.high_watermark,
-            "log start <= high watermark"
-        );
-        assert!(
-            self.high_watermark <= self.acked.end(),
-            "high watermark <= acknowledged end"
-        );
-        assert!(
-            self.written_end <= self.assigned_end,
-            "written end <= assigned end"
-        );
-        self.epochs.check();
-        self.producers.check();
-        let newest = self
-            .epochs
-            .latest()
-            .map_or(Offset::ZERO, |entry| entry.start);
-        assert!(newest <= self.written_end, "no epoch begins beyond the log");
-        self.acked.check(self.written_end);
-        self.await_acked.check(self.acked.end(), self.assigned_end);
-        self.await_committed
-            .check(self.high_watermark, self.assigned_end);
-        self.byte_counts
-            .check(self.high_watermark, self.assigned_end);
-        self.fetches.check(self.byte_counts.visible());
-        match &self.role {
-            Role::Leader(leading) => {
-                assert!(
-                    self.committed_end(leading) <= self.high_watermark,
-                    "it never lags"
-                );
-            }
-            Role::Stopped(_) => {
-                assert_eq!(
-                    self.parked_produces(),
-                    0,
-                    "nothing waits on a stopped partition"
-                );
-                assert_eq!(
-                    self.parked_fetches(),
-                    0,
-                    "nothing waits on a stopped partition"
-                );
-            }
-        }
     }
 
     fn leading(&self) -> Result<&Leading, Refused> {
