@@ -91,6 +91,24 @@ pub enum Stability {
     Stable,
 }
 
+/// A partition, by the name of its topic and its index.
+pub type PlaceName = (String, i32);
+
+/// Offsets of one group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OffsetsPage {
+    /// What is told.
+    pub group: OffsetFetchResponseGroup,
+    /// Of a group whose offsets were all asked for: where there are more to ask for, the last one looked at.
+    pub rest: Option<PlaceName>,
+}
+
+impl OffsetsPage {
+    pub(crate) fn whole(group: OffsetFetchResponseGroup) -> OffsetsPage {
+        OffsetsPage { group, rest: None }
+    }
+}
+
 /// A request to the coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
@@ -104,8 +122,9 @@ pub enum Ask {
     Leave(LeaveGroupRequest),
     /// OffsetCommit for partitions that exist.
     Commit(OffsetCommitRequest),
-    /// One group of OffsetFetch.
-    FetchOffsets(OffsetFetchRequestGroup, Stability),
+    /// One group of OffsetFetch. Of a group whose offsets are all asked for, those behind the third; as many as
+    /// one turn of the core may look up.
+    FetchOffsets(OffsetFetchRequestGroup, Stability, Option<PlaceName>),
     /// OffsetDelete for partitions that exist.
     DeleteOffsets(OffsetDeleteRequest),
     /// ListGroups.
@@ -159,7 +178,7 @@ answers! {
     /// To [`Ask::Commit`].
     Commit(OffsetCommitResponse),
     /// To [`Ask::FetchOffsets`].
-    FetchOffsets(OffsetFetchResponseGroup),
+    FetchOffsets(OffsetsPage),
     /// To [`Ask::DeleteOffsets`].
     DeleteOffsets(OffsetDeleteResponse),
     /// To [`Ask::List`].
@@ -213,11 +232,11 @@ impl Ask {
             }
             .into(),
             Ask::Commit(request) => refused_commit(request, code).into(),
-            Ask::FetchOffsets(group, _) => OffsetFetchResponseGroup {
+            Ask::FetchOffsets(group, ..) => OffsetsPage::whole(OffsetFetchResponseGroup {
                 group_id: group.group_id.clone(),
                 error_code,
                 ..OffsetFetchResponseGroup::default()
-            }
+            })
             .into(),
             Ask::DeleteOffsets(_) => OffsetDeleteResponse {
                 error_code,

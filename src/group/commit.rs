@@ -16,9 +16,10 @@ use thalweg_protocol::messages::offset_fetch_response::{
 use thalweg_protocol::messages::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
 };
+use thalweg_types::limits::{OFFSET_FETCH_BYTES_PER_TURN, OFFSET_FETCH_ROWS_PER_TURN};
 use thalweg_types::{TimestampMs, TopicId};
 
-use crate::ask::{Answer, Effect, Now, Stability, Token, refused_commit};
+use crate::ask::{Answer, Effect, Now, OffsetsPage, PlaceName, Stability, Token, refused_commit};
 use crate::consumer::Movable;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
@@ -131,35 +132,35 @@ impl Coordinator {
         &self,
         request: &OffsetFetchRequestGroup,
         wanted: Stability,
-    ) -> OffsetFetchResponseGroup {
-        let group = self
-            .groups
-            .get(request.group_id.as_str())
-            .map(|group| &**group);
+        after: Option<PlaceName>,
+    ) -> OffsetsPage {
+        let group = self.groups.get(request.group_id.as_str());
+        let group = group.map(|group| &**group);
         if let Some(consumer) = group.and_then(|group| group.consumer.as_deref())
             && let Err(code) =
                 consumer.check_fetch(request.member_id.as_deref(), request.member_epoch)
         {
-            return OffsetFetchResponseGroup {
+            return OffsetsPage::whole(OffsetFetchResponseGroup {
                 group_id: request.group_id.clone(),
                 error_code: code.code(),
                 ..OffsetFetchResponseGroup::default()
-            };
+            });
         }
-        let topics = match &request.topics {
-            Some(topics) => topics
-                .iter()
-                .map(|topic| self.fetch_topic(group, topic, wanted))
-                .collect(),
-            None => group
-                .map(|group| self.all_offsets(group, wanted))
-                .unwrap_or_default(),
+        let (topics, rest) = match (&request.topics, group) {
+            (Some(topics), _) => {
+                let topics = topics.iter();
+                let found = topics.map(|topic| self.fetch_topic(group, topic, wanted));
+                (found.collect(), None)
+            }
+            (None, Some(group)) => self.all_offsets(group, wanted, after),
+            (None, None) => (Vec::new(), None),
         };
-        OffsetFetchResponseGroup {
+        let group = OffsetFetchResponseGroup {
             group_id: request.group_id.clone(),
             topics,
             error_code: ErrorCode::None.code(),
-        }
+        };
+        OffsetsPage { group, rest }
     }
 
     fn fetch_topic(
@@ -189,24 +190,47 @@ impl Coordinator {
         }
     }
 
-    fn all_offsets(&self, group: &Group, wanted: Stability) -> Vec<OffsetFetchResponseTopics> {
+    /// Those behind `after`, as many as one turn of the core may look up, and the last one if there are more.
+    fn all_offsets(
+        &self,
+        group: &Group,
+        wanted: Stability,
+        after: Option<PlaceName>,
+    ) -> (Vec<OffsetFetchResponseTopics>, Option<PlaceName>) {
         let mut is_visible = remembered(|name, id| is_of(&self.topics, name, id));
-        let topics = group.offsets.topics().iter();
-        let all = topics.map(|(name, partitions)| OffsetFetchResponseTopics {
-            name: name.to_string(),
-            topic_id: self.topics.id(name).unwrap_or(TopicId::ZERO),
-            partitions: partitions
-                .iter()
-                .filter(|(_, committed)| is_visible(name, committed.topic_id))
-                .map(
-                    |(index, committed)| match group.is_unstable(wanted, name, *index) {
-                        true => not_fetched(*index, ErrorCode::UnstableOffsetCommit),
-                        false => fetched(*index, Some(committed)),
-                    },
-                )
-                .collect(),
-        });
-        all.filter(|topic| !topic.partitions.is_empty()).collect()
+        let after = after.map(|(topic, partition)| (Rc::from(topic), partition));
+        let mut topics: Vec<OffsetFetchResponseTopics> = Vec::new();
+        let (mut looked_at, mut bytes) = (0, 0);
+        let (mut last, mut of): (_, Option<&Rc<str>>) = (None, None);
+        for (name, index, committed) in group.offsets.behind(after.as_ref()) {
+            if looked_at == OFFSET_FETCH_ROWS_PER_TURN || bytes >= OFFSET_FETCH_BYTES_PER_TURN {
+                return (
+                    topics,
+                    last.map(|(name, index): (&Rc<str>, i32)| (name.to_string(), index)),
+                );
+            }
+            looked_at += 1;
+            last = Some((name, index));
+            if !is_visible(name, committed.topic_id) {
+                continue;
+            }
+            bytes += committed.metadata.len();
+            if of.replace(name).is_none_or(|of| !Rc::ptr_eq(of, name)) {
+                topics.push(OffsetFetchResponseTopics {
+                    name: name.to_string(),
+                    topic_id: self.topics.id(name).unwrap_or(TopicId::ZERO),
+                    partitions: Vec::new(),
+                });
+            }
+            let row = match group.is_unstable(wanted, name, index) {
+                true => not_fetched(index, ErrorCode::UnstableOffsetCommit),
+                false => fetched(index, Some(committed)),
+            };
+            if let Some(topic) = topics.last_mut() {
+                topic.partitions.push(row);
+            }
+        }
+        (topics, None)
     }
 
     /// Not so between the end of a topic and the end of its offsets.

@@ -164,7 +164,9 @@ impl Coordinator {
             Ask::Heartbeat(request) => Some(self.heartbeat(now, request, out)),
             Ask::Leave(request) => Some(self.leave(now, &request, out)),
             Ask::Commit(request) => self.commit(now, caller.version, &request, token, out),
-            Ask::FetchOffsets(request, wanted) => Some(self.fetch_offsets(&request, wanted).into()),
+            Ask::FetchOffsets(request, wanted, after) => {
+                Some(self.fetch_offsets(&request, wanted, after).into())
+            }
             Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
             Ask::List(query) => Some(Answer::List(Ok(self.list(&query)))),
             Ask::Describe(group) => Some(self.describe(&group, caller.version).into()),

@@ -65,7 +65,9 @@ mod turn;
 #[cfg(test)]
 mod machine_tests;
 
-pub use ask::{Answer, Ask, Caller, Effect, GroupQuery, Now, Stability, Token, WriteId};
+pub use ask::{
+    Answer, Ask, Caller, Effect, GroupQuery, Now, OffsetsPage, PlaceName, Stability, Token, WriteId,
+};
 pub use commit::VERSION_TOPIC_IDS;
 pub use consumer::{Assignor, ConsumerRecord};
 pub use coordinator::{Coordinator, Draw};

@@ -237,9 +237,10 @@ async fn replay_batch(
 /// Of a partition of which something is lost: an offset that is not known may have been there, and whoever
 /// asks for it must not begin anew because of that.
 pub(crate) fn without_unknown(answer: Answer) -> Answer {
-    let Answer::FetchOffsets(mut group) = answer else {
+    let Answer::FetchOffsets(mut page) = answer else {
         return answer;
     };
+    let group = &mut page.group;
     if group.error_code == 0 {
         let rows = group
             .topics
@@ -248,7 +249,7 @@ pub(crate) fn without_unknown(answer: Answer) -> Answer {
         let unknown = rows.filter(|row| row.committed_offset < 0 && row.error_code == 0);
         unknown.for_each(|row| row.error_code = ErrorCode::KafkaStorageError.code());
     }
-    Answer::FetchOffsets(group)
+    Answer::FetchOffsets(page)
 }
 
 #[cfg(test)]

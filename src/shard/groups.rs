@@ -4,11 +4,12 @@ use thalweg_group::{Answer, Ask, Caller, partition_of};
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::oneshot;
+use thalweg_types::limits::GROUPS_ASKED_AT_ONCE;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
 use crate::api::keep_first_of_each;
 use crate::coordinator::GroupAsk;
-use crate::pace::Pace;
+use crate::growing::Growing;
 use crate::peer::PeerRequest;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -49,32 +50,33 @@ impl Shard {
     }
 
     /// Puts a question about each group to its coordinator, and gathers the rows of the answer, whose codes
-    /// are found by `code`. A group that is named twice is asked about once.
+    /// are found by `code` and whose bytes `weight` tells. A group that is named twice is asked about once.
     pub(crate) async fn ask_each<R: TryFrom<Answer>>(
         &self,
         mut groups: Vec<String>,
         call: &Call,
+        growing: &mut Growing,
         ask: impl Fn(String) -> Ask,
-        code: impl Fn(&R) -> i16,
+        (code, weight): (impl Fn(&R) -> i16, impl Fn(&R) -> usize),
     ) -> Vec<R> {
         keep_first_of_each(&mut groups, call.pace(), String::clone).await;
-        let mut asked = Vec::with_capacity(groups.len());
-        let mut pace = Pace::default();
-        for id in groups {
-            pace.step().await;
-            let coming = self.ask_group(&id, call, ask(id.clone())).await;
-            asked.push((id, coming));
-        }
-        let mut rows = Vec::with_capacity(asked.len());
-        for (id, coming) in asked {
-            let row = match coming.get().await {
-                Ok(row) => Some(row),
-                Err(error) => R::try_from(ask(id).refused(error)).ok(),
-            };
-            if let Some(row) = &row {
-                self.count_error(call.key, code(row));
+        let mut rows = Vec::with_capacity(groups.len());
+        for some in groups.chunks(GROUPS_ASKED_AT_ONCE) {
+            let mut asked = Vec::with_capacity(some.len());
+            for id in some {
+                asked.push((id, self.ask_group(id, call, ask(id.clone())).await));
             }
-            rows.extend(row);
+            for (id, coming) in asked {
+                let row = match coming.get().await {
+                    Ok(row) => Some(row),
+                    Err(error) => R::try_from(ask(id.clone()).refused(error)).ok(),
+                };
+                if let Some(row) = &row {
+                    self.count_error(call.key, code(row));
+                    growing.grow(weight(row)).await;
+                }
+                rows.extend(row);
+            }
         }
         rows
     }

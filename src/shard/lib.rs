@@ -39,6 +39,7 @@ mod coordinator_catalog;
 mod coordinator_load;
 mod flushing;
 mod groups;
+mod growing;
 mod lag;
 mod lifecycle;
 mod moving;

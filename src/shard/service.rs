@@ -21,6 +21,7 @@ use thalweg_storage::ReadPlan;
 use thalweg_types::limits::{REQUEST_ELEMENTS_MAX, SMALL_REQUEST_BYTES_MAX};
 
 use crate::api::{self, served};
+use crate::growing::Grown;
 use crate::pace::{LargeTurnGuard, Pace};
 use crate::shard::Shard;
 
@@ -64,7 +65,7 @@ impl Call {
     }
 
     /// True when the request waits for its turn among large ones before it is decoded.
-    fn is_large(&self) -> bool {
+    pub(crate) fn is_large(&self) -> bool {
         self.hold.is_some()
     }
 
@@ -163,12 +164,12 @@ impl Shard {
         match call.key {
             ApiKey::ListOffsets => self.reply(call, body, api::list_offsets::answer),
             ApiKey::Metadata => self.reply(call, body, api::metadata::answer),
-            ApiKey::OffsetFetch => self.reply(call, body, api::offset_fetch::answer),
+            ApiKey::OffsetFetch => self.reply_growing(call, body, api::offset_fetch::answer),
             ApiKey::FindCoordinator => self.reply(call, body, api::find_coordinator::answer),
-            ApiKey::DescribeGroups => self.reply(call, body, api::describe_groups::answer),
+            ApiKey::DescribeGroups => self.reply_growing(call, body, api::describe_groups::answer),
             ApiKey::ListGroups => self.reply(call, body, api::list_groups::answer),
             ApiKey::ConsumerGroupDescribe => {
-                self.reply(call, body, api::consumer_group_describe::answer)
+                self.reply_growing(call, body, api::consumer_group_describe::answer)
             }
             ApiKey::DeleteGroups => self.reply(call, body, api::delete_groups::answer),
             ApiKey::OffsetDelete => self.reply(call, body, api::offset_delete::answer),
@@ -279,6 +280,35 @@ impl Shard {
             };
             let response = handler(Rc::clone(&shard), call.clone(), request).await;
             encode_apart(&call, response).await
+        })))
+    }
+
+    /// As [`Shard::reply`], for answers that may become far larger than their requests: such a one has its
+    /// turn until it is encoded, which is done on another thread.
+    fn reply_growing<R, F>(
+        self: &Rc<Self>,
+        call: Call,
+        body: Decoder,
+        handler: impl FnOnce(Rc<Shard>, Call, R) -> F + 'static,
+    ) -> Result<Verdict, DecodeError>
+    where
+        R: Request + Send + 'static,
+        R::Response: Send + 'static,
+        F: Future<Output = Grown<R::Response>> + 'static,
+    {
+        let shard = Rc::clone(self);
+        if call.is_large() {
+            let whole =
+                |shard, call, request| async { handler(shard, call, request).await.message };
+            return self.reply(call, body, whole);
+        }
+        let request = decode(body, call.version)?;
+        Ok(Verdict::Answer(Box::pin(async move {
+            let Grown { message, turn } = handler(shard, call.clone(), request).await;
+            match turn {
+                None => encode(&call, &message),
+                Some(_until_encoded) => encode_apart(&call, message).await,
+            }
         })))
     }
 

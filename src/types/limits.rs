@@ -241,6 +241,22 @@ pub const TURN_ELEMENTS_MAX: usize = 128;
 /// Bytes of a batch that are as much work as one element: its checksum is computed, its records are walked.
 pub const TURN_ELEMENT_BYTES: usize = 8 * 1024;
 
+/// Partitions of one OffsetCommit that its coordinator is given in one turn of the core, as one batch of its log.
+pub const OFFSET_COMMIT_ROWS_PER_TURN: usize = 500;
+
+/// Partitions of one OffsetFetch that its coordinator looks up in one turn of the core.
+pub const OFFSET_FETCH_ROWS_PER_TURN: usize = 1_000;
+
+/// Bytes of metadata after which it stops before that.
+pub const OFFSET_FETCH_BYTES_PER_TURN: usize = 256 * 1024;
+
+/// Groups of one request whose coordinators are asked before the first has answered.
+pub const GROUPS_ASKED_AT_ONCE: usize = 16;
+
+/// Bytes, roughly, of an answer about groups that any number of small requests may have half built at once. A
+/// larger one is built when its turn among large requests has come.
+pub const SMALL_ANSWER_BYTES_MAX: usize = 256 * 1024;
+
 /// Partitions of a fetch that does not wait for its turn among large requests, whatever its session
 /// adds to what its frame names.
 pub const SMALL_FETCH_PARTITIONS_MAX: usize = 2_000;

@@ -253,11 +253,11 @@ impl Run {
                 topics: None,
                 ..Default::default()
             };
-            let ask = Ask::FetchOffsets(of_group, Stability::Any);
+            let ask = Ask::FetchOffsets(of_group, Stability::Any, None);
             let Answer::FetchOffsets(answer) = self.ask(ask) else {
                 panic!("a fetch is answered as one");
             };
-            for topic in answer.topics {
+            for topic in answer.group.topics {
                 for row in topic.partitions {
                     let key = (group, topic.name.clone(), row.partition_index);
                     found.insert(key, row.committed_offset);

@@ -521,8 +521,12 @@ fn unstable(world: &World) -> BTreeSet<i32> {
         topics: None,
         ..Default::default()
     };
-    let answer = world.machine.fetch_offsets(&group, Stability::Stable);
-    let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let answer = world.machine.fetch_offsets(&group, Stability::Stable, None);
+    let rows = answer
+        .group
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.partitions);
     let unstable = ErrorCode::UnstableOffsetCommit.code();
     rows.filter(|row| row.error_code == unstable)
         .map(|row| row.partition_index)
@@ -541,13 +545,17 @@ fn fetched(world: &mut World) -> BTreeMap<i32, i64> {
         topics: None,
         ..Default::default()
     };
-    let ask = Ask::FetchOffsets(group, Stability::Any);
+    let ask = Ask::FetchOffsets(group, Stability::Any, None);
     let token = Token(u64::MAX);
     world.ask(&caller, ask, token);
     let Some((_, Answer::FetchOffsets(answer))) = world.answers.pop_back() else {
         panic!("a fetch is answered at once");
     };
-    let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let rows = answer
+        .group
+        .topics
+        .iter()
+        .flat_map(|topic| &topic.partitions);
     rows.map(|row| (row.partition_index, row.committed_offset))
         .collect()
 }

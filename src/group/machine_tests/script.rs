@@ -278,7 +278,7 @@ impl Script {
             member_id: words.contains_key("gen").then_some(member_id),
             member_epoch: epoch,
         };
-        Ask::FetchOffsets(group, wanted)
+        Ask::FetchOffsets(group, wanted, None)
     }
 
     fn fetch_seen(&self, group_id: String, topic: &str) -> Ask {
@@ -291,7 +291,7 @@ impl Script {
             }]),
             ..Default::default()
         };
-        Ask::FetchOffsets(group, Stability::Any)
+        Ask::FetchOffsets(group, Stability::Any, None)
     }
 
     fn shares(&self, words: &Words<'_>) -> Vec<SyncGroupRequestAssignment> {
@@ -384,7 +384,8 @@ impl Script {
                 let rows: Vec<&str> = rows.map(|p| code(p.error_code)).collect();
                 format!("commit {rows:?}")
             }
-            Answer::FetchOffsets(a) => {
+            Answer::FetchOffsets(page) => {
+                let a = &page.group;
                 let mut rows = Vec::new();
                 for topic in &a.topics {
                     for p in &topic.partitions {

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
+use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use thalweg_types::limits::{
     COORDINATOR_SWEEP_ENDS, COORDINATOR_SWEEP_OFFSETS, COORDINATOR_SWEEP_WRITES_MAX,
+    OFFSET_FETCH_ROWS_PER_TURN,
 };
 use thalweg_types::{TimestampMs, TopicId};
 
 use super::world::{EPOCH_MS, Logged, World};
-use crate::{Committed, Progress, Record, Settings};
+use crate::{Answer, Ask, Caller, Committed, Progress, Record, Settings, Stability, Token};
 
 const MANY_ENDS: usize = 2 * COORDINATOR_SWEEP_ENDS + 1;
 
@@ -121,4 +123,45 @@ fn a_look_waits_for_the_ends_that_it_has_written() {
         world.pass_to(world.now + 1);
     }
     assert_eq!(world.machine.tally().offsets, 0);
+}
+
+#[test]
+fn rp_118_all_offsets_of_a_large_group_are_told_in_pages() {
+    const ALL: usize = 2 * OFFSET_FETCH_ROWS_PER_TURN + 1;
+    let mut world = world_of(1, ALL);
+    world.restart();
+    let caller = Caller {
+        client_id: "c".to_owned(),
+        client_host: "/h".to_owned(),
+        version: 8,
+    };
+    let (mut sizes, mut places, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let group = OffsetFetchRequestGroup {
+            group_id: "g0".to_owned(),
+            topics: None,
+            member_epoch: -1,
+            ..OffsetFetchRequestGroup::default()
+        };
+        let ask = Ask::FetchOffsets(group, Stability::Any, after.take());
+        world.ask(&caller, ask, Token(sizes.len() as u64));
+        let Some((_, Answer::FetchOffsets(page))) = world.answers.pop_back() else {
+            panic!("a fetch is answered at once");
+        };
+        let before = places.len();
+        for topic in page.group.topics {
+            let rows = topic.partitions.iter();
+            places.extend(rows.map(|row| (topic.name.clone(), row.partition_index)));
+        }
+        sizes.push(places.len() - before);
+        after = page.rest;
+        if after.is_none() {
+            break;
+        }
+    }
+    let page = OFFSET_FETCH_ROWS_PER_TURN;
+    assert_eq!(sizes, [page, page, 1]);
+    assert!(places.is_sorted(), "by topic and partition, each once");
+    places.dedup();
+    assert_eq!(places.len(), ALL);
 }

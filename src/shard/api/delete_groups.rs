@@ -6,6 +6,7 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 
+use crate::growing::Growing;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -16,7 +17,10 @@ pub(crate) async fn answer(
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
     let code = |row: &DeletableGroupResult| row.error_code;
-    let results = shard.ask_each(request.groups_names, &call, Ask::Delete, code);
+    let weight = |row: &DeletableGroupResult| row.group_id.len();
+    let mut growing = Growing::of(&shard, &call);
+    let names = request.groups_names;
+    let results = shard.ask_each(names, &call, &mut growing, Ask::Delete, (code, weight));
     DeleteGroupsResponse {
         results: results.await,
         ..Default::default()

@@ -7,6 +7,7 @@ use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
 use super::operations;
+use crate::growing::{Growing, Grown};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -15,17 +16,28 @@ pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
     request: DescribeGroupsRequest,
-) -> DescribeGroupsResponse {
+) -> Grown<DescribeGroupsResponse> {
     let code = |group: &DescribedGroup| group.error_code;
-    let asked = shard.ask_each(request.groups, &call, Ask::Describe, code);
+    let mut growing = Growing::of(&shard, &call);
+    let names = request.groups;
+    let asked = shard.ask_each(names, &call, &mut growing, Ask::Describe, (code, weight));
     let mut groups = asked.await;
     for group in groups.iter_mut().filter(|group| group.error_code == 0) {
         if request.include_authorized_operations {
             group.authorized_operations = operations::GROUP_ALL;
         }
     }
-    DescribeGroupsResponse {
+    growing.into_answer(DescribeGroupsResponse {
         groups,
         ..Default::default()
-    }
+    })
+}
+
+/// Bytes, roughly.
+fn weight(group: &DescribedGroup) -> usize {
+    let members = group.members.iter().map(|member| {
+        let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
+        texts + member.member_metadata.len() + member.member_assignment.len()
+    });
+    group.group_id.len() + members.sum::<usize>()
 }

@@ -1,9 +1,10 @@
 //! OffsetFetch: one group up to version 7, several from 8 on (KIP-709). A version below 8 is turned
 //! into the later form on the way in and back on the way out. From 10 on topics come by id (KIP-848).
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use thalweg_group::{Ask, Stability, VERSION_TOPIC_IDS};
+use thalweg_group::{Ask, OffsetsPage, Stability, VERSION_TOPIC_IDS};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
@@ -13,9 +14,11 @@ use thalweg_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use thalweg_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse};
+use thalweg_types::limits::{GROUPS_ASKED_AT_ONCE, OFFSET_FETCH_ROWS_PER_TURN};
 
 use super::keep_first_of_each;
-use crate::pace::Pace;
+use crate::groups::GroupAnswer;
+use crate::growing::{Growing, Grown};
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -29,7 +32,7 @@ pub(crate) async fn answer(
     shard: Rc<Shard>,
     call: Call,
     request: OffsetFetchRequest,
-) -> OffsetFetchResponse {
+) -> Grown<OffsetFetchResponse> {
     let wanted = match request.require_stable {
         true => Stability::Stable,
         false => Stability::Any,
@@ -48,45 +51,184 @@ pub(crate) async fn answer(
         )
     })
     .await;
-    let mut asked = Vec::with_capacity(groups.len());
-    let mut pace = Pace::default();
-    for mut group in groups {
-        pace.step().await;
-        let id = group.group_id.clone();
+    let mut growing = Growing::of(&shard, &call);
+    let mut answered = Vec::with_capacity(groups.len());
+    let mut groups = groups.into_iter();
+    loop {
+        let mut asked = Vec::new();
+        for group in groups.by_ref().take(GROUPS_ASKED_AT_ONCE) {
+            asked.push(Fetching::begin(&shard, &call, group, wanted).await);
+        }
+        if asked.is_empty() {
+            break;
+        }
+        for fetching in asked {
+            answered.push(fetching.finish(&shard, &call, &mut growing).await);
+        }
+    }
+    if call.version < VERSION_GROUPS {
+        let only = answered.into_iter().next();
+        return growing.into_answer(
+            only.map_or_else(OffsetFetchResponse::default, |(asked, answer)| {
+                flat(&asked, answer, call.version)
+            }),
+        );
+    }
+    growing.into_answer(OffsetFetchResponse {
+        groups: answered.into_iter().map(|(_, answer)| answer).collect(),
+        ..Default::default()
+    })
+}
+
+/// One group of a request, of which its coordinator is asked a part at a time.
+struct Fetching {
+    asked: OffsetFetchRequestGroup,
+    wanted: Stability,
+    /// Topics still to be asked for, when they are named.
+    parts: VecDeque<Vec<OffsetFetchRequestTopics>>,
+    coming: GroupAnswer,
+    /// What is said of topics that there are not.
+    unknown: Vec<OffsetFetchResponseTopics>,
+}
+
+impl Fetching {
+    async fn begin(
+        shard: &Shard,
+        call: &Call,
+        mut asked: OffsetFetchRequestGroup,
+        wanted: Stability,
+    ) -> Fetching {
         let unknown = match call.version < VERSION_TOPIC_IDS {
             true => Vec::new(),
-            false => split_off_unknown(&shard, &mut group),
+            false => split_off_unknown(shard, &mut asked),
         };
-        let copy = group.clone();
-        let answer = shard
-            .ask_group(&id, &call, Ask::FetchOffsets(group, wanted))
-            .await;
-        asked.push((copy, answer, unknown));
+        let mut parts = parts(asked.topics.as_deref().unwrap_or_default());
+        let topics = asked
+            .topics
+            .is_some()
+            .then(|| parts.pop_front().unwrap_or_default());
+        let ask = Ask::FetchOffsets(part(&asked, topics), wanted, None);
+        let coming = shard.ask_group(&asked.group_id, call, ask).await;
+        Fetching {
+            asked,
+            wanted,
+            parts,
+            coming,
+            unknown,
+        }
     }
-    let mut answered = Vec::with_capacity(asked.len());
-    for (asked, coming, unknown) in asked {
-        let refused = |error: ErrorCode| OffsetFetchResponseGroup {
+
+    /// The request and its answer.
+    async fn finish(
+        self,
+        shard: &Shard,
+        call: &Call,
+        growing: &mut Growing,
+    ) -> (OffsetFetchRequestGroup, OffsetFetchResponseGroup) {
+        let Fetching {
+            asked,
+            wanted,
+            mut parts,
+            mut coming,
+            unknown,
+        } = self;
+        let mut answer = OffsetFetchResponseGroup {
             group_id: asked.group_id.clone(),
-            error_code: error.code(),
             ..Default::default()
         };
-        let mut answer: OffsetFetchResponseGroup = coming.get().await.unwrap_or_else(refused);
+        loop {
+            let rest = match coming.get::<OffsetsPage>().await {
+                Ok(page) if page.group.error_code == 0 => {
+                    growing.grow(weight(&page.group)).await;
+                    append(&mut answer.topics, page.group.topics);
+                    page.rest
+                }
+                // Also when that is said of a later part: what is known by then would pass for all.
+                refused => {
+                    answer.topics.clear();
+                    answer.error_code =
+                        refused.map_or_else(ErrorCode::code, |page| page.group.error_code);
+                    break;
+                }
+            };
+            let topics = match (&rest, parts.pop_front()) {
+                (None, None) => break,
+                (_, topics) => topics,
+            };
+            let ask = Ask::FetchOffsets(part(&asked, topics), wanted, rest);
+            coming = shard.ask_group(&asked.group_id, call, ask).await;
+        }
         if answer.error_code == 0 {
             answer.topics.extend(unknown);
         }
         shard.count_error(call.key, answer.error_code);
-        answered.push((asked, answer));
+        (asked, answer)
     }
-    if call.version < VERSION_GROUPS {
-        let only = answered.into_iter().next();
-        return only.map_or_else(OffsetFetchResponse::default, |(asked, answer)| {
-            flat(&asked, answer, call.version)
-        });
+}
+
+/// The group with these of its topics; `None` for all that it has committed for.
+fn part(
+    of: &OffsetFetchRequestGroup,
+    topics: Option<Vec<OffsetFetchRequestTopics>>,
+) -> OffsetFetchRequestGroup {
+    OffsetFetchRequestGroup {
+        group_id: of.group_id.clone(),
+        member_id: of.member_id.clone(),
+        member_epoch: of.member_epoch,
+        topics,
     }
-    OffsetFetchResponse {
-        groups: answered.into_iter().map(|(_, answer)| answer).collect(),
-        ..Default::default()
+}
+
+/// The topics in parts of no more partitions than one turn of a core may look up.
+fn parts(topics: &[OffsetFetchRequestTopics]) -> VecDeque<Vec<OffsetFetchRequestTopics>> {
+    let mut parts: VecDeque<Vec<OffsetFetchRequestTopics>> = VecDeque::new();
+    let mut left = 0;
+    for topic in topics {
+        let mut rest = &topic.partition_indexes[..];
+        loop {
+            if left == 0 {
+                parts.push_back(Vec::new());
+                left = OFFSET_FETCH_ROWS_PER_TURN;
+            }
+            let (now, later) = rest.split_at(rest.len().min(left));
+            // One without partitions is a row of the answer, too.
+            left -= now.len().max(1);
+            rest = later;
+            if let Some(part) = parts.back_mut() {
+                part.push(OffsetFetchRequestTopics {
+                    name: topic.name.clone(),
+                    topic_id: topic.topic_id,
+                    partition_indexes: now.to_vec(),
+                });
+            }
+            if rest.is_empty() {
+                break;
+            }
+        }
     }
+    parts
+}
+
+/// Adds what a later part told: its first topic may be the last one so far.
+fn append(topics: &mut Vec<OffsetFetchResponseTopics>, more: Vec<OffsetFetchResponseTopics>) {
+    for topic in more {
+        match topics.last_mut() {
+            Some(last) if last.name == topic.name && last.topic_id == topic.topic_id => {
+                last.partitions.extend(topic.partitions);
+            }
+            Some(_) | None => topics.push(topic),
+        }
+    }
+}
+
+/// Bytes, roughly.
+fn weight(group: &OffsetFetchResponseGroup) -> usize {
+    let row =
+        |row: &OffsetFetchResponsePartitions| 64 + row.metadata.as_ref().map_or(0, String::len);
+    let topic = |topic: &OffsetFetchResponseTopics| {
+        topic.name.len() + topic.partitions.iter().map(row).sum::<usize>()
+    };
+    group.topics.iter().map(topic).sum()
 }
 
 /// Gives topics that are asked for by id their names, and takes out those that there are not.
@@ -188,4 +330,52 @@ fn refused(asked: &OffsetFetchRequestGroup, code: i16) -> Vec<OffsetFetchRespons
             partitions: topic.partition_indexes.iter().map(row).collect(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestTopics;
+    use thalweg_types::limits::OFFSET_FETCH_ROWS_PER_TURN;
+
+    use super::parts;
+
+    fn topic(name: &str, partitions: usize) -> OffsetFetchRequestTopics {
+        OffsetFetchRequestTopics {
+            name: name.to_owned(),
+            partition_indexes: (0..partitions as i32).collect(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn bi_8_many_partitions_are_asked_for_in_parts() {
+        const PART: usize = OFFSET_FETCH_ROWS_PER_TURN;
+        let topics = [
+            topic("a", PART - 1),
+            topic("b", 0),
+            topic("c", 2 * PART),
+            topic("d", 1),
+        ];
+        let parts = parts(&topics);
+        let sizes = parts.iter().map(|part| {
+            let of_topic =
+                |t: &OffsetFetchRequestTopics| (t.name.clone(), t.partition_indexes.len());
+            part.iter().map(of_topic).collect::<Vec<_>>()
+        });
+        let named = |rows: &[(&str, usize)]| -> Vec<(String, usize)> {
+            rows.iter()
+                .map(|(name, n)| ((*name).to_owned(), *n))
+                .collect()
+        };
+        let wanted = [
+            named(&[("a", PART - 1), ("b", 0)]),
+            named(&[("c", PART)]),
+            named(&[("c", PART)]),
+            named(&[("d", 1)]),
+        ];
+        assert_eq!(sizes.collect::<Vec<_>>(), wanted);
+        let indexes = parts.iter().flatten().filter(|t| t.name == "c");
+        let indexes: Vec<i32> = indexes.flat_map(|t| t.partition_indexes.clone()).collect();
+        assert_eq!(indexes, topics[2].partition_indexes);
+    }
 }
