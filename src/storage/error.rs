@@ -59,18 +59,20 @@ pub enum LogError {
         /// What is wrong.
         reason: BadBatch,
     },
-    /// A segment begins with a whole batch of offsets that belong before or behind it: it is another's file, or
+    /// A whole batch has offsets that belong before or behind the place where it is: it is of another's file, or
     /// the offset in it was changed. No crash does that. Nothing is changed; the partition must go offline.
     #[error(
-        "{} is damaged: it begins with offsets {first} to {last}, which belong elsewhere; put the right file \
-         in its place", path.display()
+        "{} is damaged at byte {position}: the batch there has offsets {first} to {last}, which belong elsewhere; put \
+         the right file in its place", path.display()
     )]
     OutOfPlace {
         /// The segment's `.log` file.
         path: PathBuf,
-        /// Base offset of its first batch.
+        /// Byte at which the batch begins.
+        position: u64,
+        /// Base offset of the batch.
         first: Offset,
-        /// Last offset of its first batch.
+        /// Last offset of the batch.
         last: Offset,
     },
     /// Records that a clean stop had left on the disk are not there, or there are none where the next

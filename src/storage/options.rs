@@ -118,7 +118,7 @@ pub struct Opening {
     /// How it was stopped.
     pub recovery: Recovery,
     /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
-    /// of the log empties the log (ST-13).
+    /// of the log empties the log after a crash (ST-13), and is a damaged one after a clean stop.
     pub log_start: Option<Offset>,
     /// Its mark, when that holds: everything below was written, and is in the page cache or on the disk.
     pub written: Option<Offset>,

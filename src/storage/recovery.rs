@@ -51,6 +51,7 @@ pub(crate) async fn recover(
     options: LogOptions,
     opening: Opening,
 ) -> Result<(State, RecoveryReport), LogError> {
+    let mut opening = opening.without_false_start(dir);
     let topic_id = partition_files::load_topic_id(dir).await?;
     let stored_epochs = partition_files::load_epochs(dir).await?;
     let listing = list(dir).await?;
@@ -63,6 +64,7 @@ pub(crate) async fn recover(
     if listing.has_quarantine {
         quarantine::load(dir, &work.segments).await?;
     }
+    work.check_begins(&opening, &listing)?;
     match opening.recovery {
         Recovery::AfterCleanStop => {
             work.open_clean().await?;
@@ -77,6 +79,7 @@ pub(crate) async fn recover(
     }
     work.check_aborted().await?;
     work.remove_leftovers(&listing).await?;
+    opening.log_start = work.believed_start(opening.log_start);
     work.apply_log_start(opening.log_start).await?;
     work.keep_snapshots(listing.snapshots).await?;
     work.finish(options, topic_id, stored_epochs, opening).await
@@ -283,14 +286,20 @@ impl Work {
         let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, from, size)
             .after(self.end, epoch);
         let (mut first_timestamp, mut first_offset, mut before) = (None, None, None);
+        let mut follows = from == 0;
         let bad = loop {
             if segment.skip_damage(&mut scan) {
                 indexes.on_passed_over(scan.next_offset());
+                follows = false;
                 continue;
             }
             let due = scan.next_offset();
             match scan.next().await.map_err(LogError::io("read", &path))? {
                 Step::Batch(mark, header) => {
+                    if follows {
+                        self.check_joins(segment, due, &mark)?;
+                    }
+                    follows = true;
                     before = Some((due, mark));
                     first_offset = first_offset.or(Some(mark.base_offset));
                     if header.is_control() {

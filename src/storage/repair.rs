@@ -15,6 +15,7 @@ use crate::error::{LogError, Missing};
 use crate::name::{PartitionName, log_path};
 use crate::options::{Gaps, Opening, Recovery};
 use crate::partition_files;
+use crate::quarantine::DamagedRange;
 use crate::recovery;
 
 /// Damages of one log that are looked for: each one found is thought away before the next look.
@@ -63,6 +64,20 @@ pub enum Repair {
 }
 
 impl Repair {
+    /// Whether it takes out all that `other` does.
+    fn takes(&self, other: &Repair) -> bool {
+        match (self, other) {
+            (
+                Repair::TakeOut { path, bytes },
+                Repair::TakeOut {
+                    path: of,
+                    bytes: some,
+                },
+            ) => path == of && bytes.start <= some.start && some.end <= bytes.end,
+            _other => self == other,
+        }
+    }
+
     /// Whether the next start, which comes after such an end, meets offsets that are missing between batches.
     fn leaves_gap(&self, ended: Recovery) -> bool {
         match self {
@@ -139,12 +154,20 @@ pub async fn examine(
             },
         });
     }
+    let mut thought = Vec::new();
     while findings.len() < DAMAGES_MAX {
-        let Some(error) = damage_of(&path, opening).await? else {
+        let Some(error) = damage_of(&path, opening, &thought).await? else {
             break;
         };
         let damage = error.to_string();
-        let Some(repair) = repair_of(&path, error, reached) else {
+        let repair = match batches::out_of_place(&path, &error).await? {
+            Some((repair, away)) => {
+                thought.push(away);
+                Some(repair)
+            }
+            None => repair_of(&path, error, reached),
+        };
+        let Some(repair) = repair else {
             break;
         };
         let is_new = matches!(repair, Repair::BeginAnew { .. });
@@ -156,12 +179,12 @@ pub async fn examine(
     }
     batches::check(&path, reached, &mut opening, &mut findings).await?;
     for finding in &findings {
-        if let Repair::GoOnAt { end, .. } = finding.repair {
-            opening.known_end = Some(reached);
+        if let Repair::GoOnAt { end, at, .. } = finding.repair {
+            opening.known_end = Some(at);
             opening.gaps = Gaps::MayBe;
             // Nothing is left of it: as one whose directory is gone.
             if end <= opening.log_start.unwrap_or_default() {
-                opening.log_start = Some(reached);
+                opening.log_start = Some(at);
             }
         }
     }
@@ -182,14 +205,18 @@ fn examined(
     })
 }
 
-async fn damage_of(path: &Path, opening: Opening) -> Result<Option<LogError>, LogError> {
+async fn damage_of(
+    path: &Path,
+    opening: Opening,
+    thought: &[(PathBuf, DamagedRange)],
+) -> Result<Option<LogError>, LogError> {
     if !fs::exists(path)
         .await
         .map_err(LogError::io("look for", path))?
     {
         return Ok(recovery::missing_directory(path, &opening));
     }
-    match recovery::check(path, opening).await {
+    match recovery::check(path, opening, thought).await {
         Ok(()) => Ok(None),
         Err(error) if error.is_damage() => Ok(Some(error)),
         Err(error) => Err(error),
@@ -205,7 +232,7 @@ fn repair_of(dir: &Path, error: LogError, reached: Offset) -> Option<Repair> {
             from,
             up_to,
         } => Some(match what {
-            Missing::End if path != dir => go_on(dir, from, reached),
+            Missing::End if path != dir => go_on(dir, from, reached.max(up_to)),
             Missing::End | Missing::Directory => Repair::BeginAnew {
                 dir: dir.to_owned(),
                 at: up_to,
@@ -235,12 +262,19 @@ fn go_on(dir: &Path, end: Offset, reached: Offset) -> Repair {
 /// What is known of the log for the next look, as if it was done. Where it goes on is not looked at.
 fn think_done(repair: &Repair, opening: &mut Opening) {
     match repair {
-        Repair::GoOnAt { end, .. } => opening.known_end = Some(*end),
+        Repair::GoOnAt { end, .. } => {
+            opening.known_end = Some(*end);
+            opening.log_start = opening.log_start.map(|start| start.min(*end));
+        }
         Repair::BeginAt(start) => opening.log_start = Some(*start),
         Repair::AcceptGap => opening.gaps = Gaps::MayBe,
         Repair::BeginAnew { at, .. } => {
             opening.log_start = Some(*at);
             opening.known_end = Some(*at);
+        }
+        // As the next start is told.
+        Repair::TakeOut { .. } if opening.recovery != Recovery::AfterCleanStop => {
+            opening.gaps = Gaps::MayBe;
         }
         Repair::TakeOut { .. } | Repair::TopicId { .. } => {}
     }
@@ -265,7 +299,8 @@ impl Examination {
                 Repair::BeginAt(_) | Repair::AcceptGap => {}
             }
         }
-        for (path, ranges) in taken {
+        for (path, mut ranges) in taken {
+            ranges.sort_by_key(|range| (range.start, range.end));
             batches::take_out(path, &ranges).await?;
         }
         Ok(())

@@ -97,8 +97,8 @@ async fn check_starts(path: &Path, starts: &PartitionOffsets, out: &mut Out<'_>)
         let end = scan.next_offset();
         if *start > end {
             let text = format!(
-                "{name} begins at offset {start}, and its log ends at {end}: the next start would empty it; \
-                 put the offset right (its first segment begins at {first}), or the file back from a backup"
+                "{name} begins at offset {start}, and its log ends at {end}: the next start empties it after \
+                 a crash, and does not believe this after a clean stop; put the offset right (its first segment begins at {first}), or the file back from a backup"
             );
             out.damage(path, None, text);
         } else if start > first && !logs.contains_key(start) {

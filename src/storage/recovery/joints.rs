@@ -1,7 +1,7 @@
 //! Whether a log has all the records that it is known to have: that its segments join, and that it
 //! reaches from its start to its recovery point after a clean stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchHeader};
@@ -12,20 +12,35 @@ use super::{Work, damaged};
 use crate::error::{LogError, Missing};
 use crate::index::{INDEX_ENTRY_BYTES, decode_entries};
 use crate::indexes::BatchMark;
-use crate::listing::list;
-use crate::name::index_path;
+use crate::listing::{Listing, list};
+use crate::name::{deleted_path, index_path, log_path};
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
+use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::Segment;
 
 /// What a start would refuse this log for; nothing is changed. What a start takes for a torn tail and cuts is none.
 ///
+/// What was `thought` away is passed over: stretches of `.log` files.
+///
 /// # Errors
 /// As opening it.
-pub(crate) async fn check(dir: &Path, opening: Opening) -> Result<(), LogError> {
+pub(crate) async fn check(
+    dir: &Path,
+    opening: Opening,
+    thought: &[(PathBuf, DamagedRange)],
+) -> Result<(), LogError> {
+    let opening = opening.without_false_start(dir);
     let dir: Rc<Path> = dir.into();
     let listing = list(&dir).await?;
     let mut work = Work::new(&dir, &LogOptions::default(), &opening, &listing);
+    for segment in &work.segments {
+        let path = segment.path();
+        let away = thought.iter().filter(|(of, _)| *of == path);
+        let away = away.map(|(_, range)| range.clone());
+        segment.damaged.borrow_mut().extend(away);
+    }
+    work.check_begins(&opening, &listing)?;
     match opening.recovery {
         Recovery::AfterCleanStop => {
             work.open_clean().await?;
@@ -94,6 +109,41 @@ impl Work {
             });
         }
         Ok(())
+    }
+
+    /// After a kill on the same boot: retention takes the `.log` of a segment away first, by another name, and only
+    /// then its indexes. A segment that has indexes and neither is gone for another reason.
+    pub(super) fn check_begins(
+        &self,
+        opening: &Opening,
+        listing: &Listing,
+    ) -> Result<(), LogError> {
+        let Some(first) = self.segments.first().map(|first| first.base) else {
+            return Ok(());
+        };
+        if self.unwritten != Unwritten::LastWrite
+            || opening.recovery == Recovery::AfterCleanStop
+            || first <= self.start
+        {
+            return Ok(());
+        }
+        let is_lost = |base: &Offset| {
+            let aside = deleted_path(&log_path(&self.dir, *base));
+            let aside = aside.file_name().map(|name| name.to_string_lossy());
+            !listing
+                .leftovers
+                .iter()
+                .any(|name| Some(name.as_str()) == aside.as_deref())
+        };
+        match listing.indexed.range(..first).find(|base| is_lost(base)) {
+            Some(base) => Err(LogError::RecordsMissing {
+                path: self.segments[0].path(),
+                what: Missing::Start,
+                from: self.start.max(*base),
+                up_to: first,
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Looks at the end of each of the first `count` segments: it must be whole, and no records may be
@@ -165,13 +215,18 @@ impl Work {
         let size = segment.size.get();
         let mut scan = BatchScan::new(file.clone(), Check::Checksums, first, 0, size);
         match scan.next().await.map_err(LogError::io("read", &path))? {
-            Step::Batch(..) => Err(LogError::OutOfPlace { path, first, last }),
+            Step::Batch(..) => Err(LogError::OutOfPlace {
+                path,
+                position: 0,
+                first,
+                last,
+            }),
             Step::End | Step::Bad(_) => Ok(()),
         }
     }
 
-    /// A batch whose base offset was raised hides what is behind it, which runs back then. Below the recovery
-    /// point that is damage, however far the raised offset is above.
+    /// A batch whose base offset was raised hides what is behind it, which runs back then. That is damage, however
+    /// far the raised offset is above: no crash changes eight bytes of a batch that is whole.
     pub(super) fn check_raised(
         &self,
         segment: &Segment,
@@ -186,10 +241,13 @@ impl Work {
         };
         let count = mark.last_offset.0 - mark.base_offset.0 + 1;
         let follows = due.0.checked_add(count) == Some(found.0);
-        if mark.base_offset <= due || !follows || due >= recovery_point {
+        if mark.base_offset <= due || !follows {
             return Ok(());
         }
         let path = segment.path();
+        if due >= recovery_point {
+            return Err(out_of_place(path, &mark));
+        }
         Err(damaged(
             path,
             mark.position,
@@ -197,6 +255,21 @@ impl Work {
             recovery_point,
             bad.clone(),
         ))
+    }
+
+    /// In a log without gaps a whole batch begins where the one before it ends, at `due`. Below the recovery point
+    /// nobody knows who wrote it.
+    pub(super) fn check_joins(
+        &self,
+        segment: &Segment,
+        due: Offset,
+        mark: &BatchMark,
+    ) -> Result<(), LogError> {
+        let is_known = self.gaps == Gaps::Never && self.recovery_point.is_some_and(|at| due >= at);
+        match is_known && mark.base_offset > due {
+            true => Err(out_of_place(segment.path(), mark)),
+            false => Ok(()),
+        }
     }
 
     /// True when records are missing between what was scanned and a segment at `base`.
@@ -264,10 +337,26 @@ impl Work {
         })
     }
 
+    /// After a kill a log reaches to its start: it did when that was written down.
+    pub(super) fn check_start(&self) -> Result<(), LogError> {
+        match (self.unwritten, self.segments.last()) {
+            (Unwritten::LastWrite, Some(last)) if self.start > self.end => {
+                Err(LogError::RecordsMissing {
+                    path: last.path(),
+                    what: Missing::End,
+                    from: self.end,
+                    up_to: self.start,
+                })
+            }
+            (Unwritten::LastWrite | Unwritten::AnyBatch, _) => Ok(()),
+        }
+    }
+
     /// A log that ends below its recovery point has lost records that were on the disk. To go on there would
     /// give their offsets to others.
     pub(super) fn check_reaches(&self, recovery_point: Offset) -> Result<(), LogError> {
         let from = self.end.max(self.start);
+        self.check_start()?;
         if from >= recovery_point {
             return Ok(());
         }
@@ -278,6 +367,15 @@ impl Work {
             from,
             up_to: recovery_point,
         })
+    }
+}
+
+fn out_of_place(path: PathBuf, mark: &BatchMark) -> LogError {
+    LogError::OutOfPlace {
+        path,
+        position: mark.position,
+        first: mark.base_offset,
+        last: mark.last_offset,
     }
 }
 

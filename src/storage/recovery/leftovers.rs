@@ -1,13 +1,16 @@
 //! What a crash or an interrupted deletion has left beside the segments, and where the log starts.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use thalweg_types::Offset;
 
 use super::Work;
+use crate::dir::Checkpoint;
 use crate::error::LogError;
 use crate::listing::Listing;
 use crate::name::snapshot_path;
+use crate::options::{Opening, Recovery};
 use crate::segment::Segment;
 use crate::snapshots::useless;
 
@@ -21,6 +24,17 @@ impl Work {
             self.report.leftovers_removed += 1;
         }
         Ok(())
+    }
+
+    /// After a clean stop the log is what it was: a start beyond its end is a damaged entry of the checkpoint,
+    /// and removes nothing (ST-12). After a crash it is believed (ST-13).
+    pub(super) fn believed_start(&self, log_start: Option<Offset>) -> Option<Offset> {
+        let start = log_start?;
+        if self.recovery_point.is_some() || self.segments.is_empty() || start <= self.end {
+            return Some(start);
+        }
+        tell_false_start(&self.dir, start, self.end);
+        None
     }
 
     /// Gives an empty log its first segment, and empties a log whose segments are all below its start
@@ -77,4 +91,29 @@ impl Work {
         self.report.snapshots = found.into_iter().rev().collect();
         Ok(())
     }
+}
+
+impl Opening {
+    /// After a clean stop nothing began above the end that the recovery points tell: such a start is a damaged entry
+    /// of its checkpoint. The log goes without it, as without the file: it begins with its first segment.
+    pub(super) fn without_false_start(self, dir: &Path) -> Opening {
+        let (Some(start), Some(end)) = (self.log_start, self.known_end) else {
+            return self;
+        };
+        if self.recovery != Recovery::AfterCleanStop || start <= end {
+            return self;
+        }
+        tell_false_start(dir, start, end);
+        Opening {
+            log_start: None,
+            ..self
+        }
+    }
+}
+
+fn tell_false_start(dir: &Path, start: Offset, end: Offset) {
+    let file = Checkpoint::LogStart.file_name();
+    tracing::warn!(dir = %dir.display(), %start, %end, file,
+        "the log start in this file lies above the end of a log that was stopped in order: it is damaged, and the log \
+         begins with its first segment");
 }

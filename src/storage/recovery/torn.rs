@@ -22,6 +22,7 @@ impl Work {
         file: &File,
         (position, reason): (u64, BadBatch),
     ) -> Result<(), LogError> {
+        self.check_start()?;
         let path = self.segments[index].path();
         let recovery_point = self.recovery_point.unwrap_or_default();
         if self.end < recovery_point {

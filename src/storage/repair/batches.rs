@@ -2,18 +2,20 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use thalweg_reactor::fs::{self, OpenMode};
+use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_types::Offset;
 
 use super::{CUT_AWAY, DAMAGES_MAX, Finding, Repair, go_on, think_done, with_ending};
 use crate::damage::{Damage, Depth, Place, SegmentWalk};
 use crate::error::{LogError, Missing};
 use crate::listing;
+use crate::name::log_path;
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
-use crate::quarantine;
+use crate::quarantine::{self, DamagedRange};
 use crate::removal::files_of;
+use crate::scan::{self, BatchScan, Check, Step};
 
 /// Bytes that are copied at once.
 const COPY_BYTES: u64 = 1024 * 1024;
@@ -47,7 +49,13 @@ pub(super) async fn check(
             if segment.is_torn(&damage, opening) || findings.len() >= DAMAGES_MAX {
                 return Ok(());
             }
-            findings.push(segment.taking_out(&damage));
+            let finding = segment.taking_out(&damage);
+            if !findings
+                .iter()
+                .any(|known| known.repair.takes(&finding.repair))
+            {
+                findings.push(finding);
+            }
             place = damage.at;
             let Some(resume) = damage.resume else {
                 let missing = segment.missing_behind(dir, place.next_offset, known_end, reached);
@@ -58,6 +66,68 @@ pub(super) async fn check(
         }
     }
     Ok(())
+}
+
+/// What is taken out where a batch belongs elsewhere, and what is thought away then: it, and all behind it that
+/// belongs elsewhere, too. `None` for any other damage.
+pub(super) async fn out_of_place(
+    dir: &Path,
+    error: &LogError,
+) -> Result<Option<(Repair, (PathBuf, DamagedRange))>, LogError> {
+    let LogError::OutOfPlace {
+        path,
+        position,
+        first,
+        ..
+    } = error
+    else {
+        return Ok(None);
+    };
+    let logs = listing::list(dir).await?.logs;
+    let is_its = |base: &&Offset| log_path(dir, **base) == *path;
+    let base = logs.keys().find(is_its).copied().unwrap_or_default();
+    let bytes = logs.get(&base).copied().unwrap_or_default();
+    let next = logs.range(base.plus(1)..).next().map(|(next, _)| *next);
+    let read = LogError::io("read", path);
+    let file = fs::open(path, OpenMode::Read).await.map_err(read)?;
+    let due = due_at(&file, base, *position)
+        .await
+        .map_err(LogError::io("read", path))?;
+    let mut at = *position + 1;
+    let resume = loop {
+        let found = scan::find_batch(&file, at..bytes, base, due).await;
+        let Some(mark) = found.map_err(LogError::io("read", path))? else {
+            break None;
+        };
+        let follows = mark.base_offset < *first || *first < due;
+        let ends = next.is_none_or(|next| mark.last_offset < next);
+        if follows && ends {
+            break Some(mark);
+        }
+        at = mark.position + mark.bytes;
+    };
+    let bytes = *position..resume.map_or(bytes, |mark| mark.position);
+    let away = DamagedRange {
+        bytes: bytes.clone(),
+        first: due,
+        next: resume.map_or(due, |mark| mark.base_offset),
+        reason: String::new(),
+    };
+    let path = path.clone();
+    Ok(Some((
+        Repair::TakeOut {
+            path: path.clone(),
+            bytes,
+        },
+        (path, away),
+    )))
+}
+
+/// Where the batches before `position` end.
+async fn due_at(file: &File, base: Offset, position: u64) -> io::Result<Offset> {
+    let mut scan = BatchScan::new(file.clone(), Check::Headers, base, 0, position);
+    while let Step::Batch(..) = scan.next().await? {}
+    Ok(scan.next_offset())
 }
 
 /// The segments of the log. What lies below its start is on its way out.

@@ -270,7 +270,11 @@ fn inspect_says_of_every_kind_of_file_what_follows_when_it_is_damaged() {
             ("recovery-point-offset-checkpoint", "x", "goes without it"),
             ("replication-offset-checkpoint", "x", "goes without it"),
             (starts, "0\n1\nt 0 -1\n", "goes without it"),
-            (starts, "0\n1\nt 0 1240\n", "the next start would empty it"),
+            (
+                starts,
+                "0\n1\nt 0 1240\n",
+                "the next start empties it after a crash",
+            ),
             ("t-0/leader-epoch-checkpoint", "x", "anew from the batches"),
             ("t-0/partition.metadata", "x", "anew from the metadata"),
             ("t-0/thalweg-quarantine", "0\n1\n", "finds again"),

@@ -245,3 +245,196 @@ fn r7_damage_that_a_kill_does_not_make_is_repaired_above_the_recovery_point() {
         }
     });
 }
+
+/// A directory whose log was killed; every log in it is whole.
+async fn killed_in_directory(path: &Path) -> Vec<i64> {
+    std::fs::create_dir(path).expect("a directory");
+    let (dir, _) = next_life(path).await;
+    dir.record_whole(&BTreeSet::new()).await.expect("recorded");
+    drop(dir);
+    killed(path).await
+}
+
+/// What a start refuses the log for.
+async fn refusal(path: &Path) -> LogError {
+    let dir = LogDir::open(path, policy()).await.expect("opened");
+    let opening = dir.opening(&name(), TOPIC_ID);
+    let before = logs(path);
+    let refused = TestLog::open(path, small_segments(), opening).await;
+    let error = refused.map(|_| ()).expect_err("refused");
+    assert!(error.is_damage(), "{error}");
+    assert_eq!(logs(path), before, "untouched");
+    error
+}
+
+/// Repairs the log, and opens it.
+async fn repaired(path: &Path) -> TestLog {
+    let dir = LogDir::examine(path).await.expect("nobody has it");
+    let found = examine(&dir, &name(), EXPECTED).await.expect("examined");
+    let found = found.expect("something is wrong");
+    repair(&dir, &[found]).await.expect("repaired");
+    drop(dir);
+    let dir = LogDir::examine(path).await.expect("nobody has it");
+    let again = examine(&dir, &name(), EXPECTED).await.expect("examined");
+    assert_eq!(again, None, "repaired once is repaired");
+    drop(dir);
+    let (dir, _) = next_life(path).await;
+    let opening = dir.opening(&name(), TOPIC_ID);
+    let opened = TestLog::open(path, small_segments(), opening).await;
+    let (test, report) = opened.expect("opened");
+    assert_eq!(report.cut, None);
+    test
+}
+
+async fn bases_of_batches(test: &TestLog) -> Vec<i64> {
+    let all = test.read_all().await;
+    let mut rest = &all[..];
+    let mut bases = Vec::new();
+    while let Ok(header) = thalweg_protocol::records::BatchHeader::parse(rest) {
+        bases.push(header.base_offset.0);
+        rest = &rest[header.total_bytes()..];
+    }
+    bases
+}
+
+/// A changed offset, and a segment in the place of another: no checksum says so.
+#[test]
+fn r7_what_has_anothers_offsets_is_no_torn_tail_and_is_taken_out() {
+    on_plain_engine(|path| async move {
+        let (one, two) = (path.join("one"), path.join("two"));
+        let bases = killed_in_directory(&one).await;
+        let last = bases[bases.len() - 1];
+        let second = |base: i64| {
+            let whole = std::fs::read(log_file(&one, base)).expect("a segment");
+            let first = thalweg_protocol::records::BatchHeader::parse(&whole).expect("a batch");
+            first.total_bytes()
+        };
+        let all: Vec<i64> = (0..120).step_by(3).collect();
+        let raised: [(i64, usize, i64); 4] = [
+            (bases[1], 0, bases[1]),
+            (bases[1], second(bases[1]), bases[1] + 3),
+            (last, 0, last),
+            (last, second(last), last + 3),
+        ];
+        for (base, position, lost) in raised {
+            copy_dir(&one, &two);
+            edit(&log_file(&two, base), |bytes| bytes[position + 5] ^= 1);
+            let error = refusal(&two).await;
+            assert!(matches!(error, LogError::OutOfPlace { .. }), "{error}");
+            let test = repaired(&two).await;
+            assert_eq!(test.log.written_end(), Offset(120));
+            let kept: Vec<i64> = all.iter().copied().filter(|b| *b != lost).collect();
+            assert_eq!(bases_of_batches(&test).await, kept, "{base} {position}");
+        }
+        // The last batch of all, which nothing behind it contradicts.
+        copy_dir(&one, &two);
+        edit(&log_file(&two, last), |bytes| {
+            let at = (0..bytes.len()).rev().find(|at| {
+                thalweg_protocol::records::BatchHeader::parse(&bytes[*at..])
+                    .is_ok_and(|header| header.base_offset == Offset(117))
+            });
+            let at = at.expect("the last batch");
+            bytes[at + 5] ^= 1;
+        });
+        let error = refusal(&two).await;
+        assert!(matches!(error, LogError::OutOfPlace { .. }), "{error}");
+        let test = repaired(&two).await;
+        assert_eq!(bases_of_batches(&test).await, all[..39]);
+        for (from, to) in [(1, 2), (2, 1), (0, bases.len() - 1)] {
+            copy_dir(&one, &two);
+            let (from, to) = (bases[from], bases[to]);
+            std::fs::copy(log_file(&two, from), log_file(&two, to)).expect("copied");
+            let error = refusal(&two).await;
+            assert!(matches!(error, LogError::OutOfPlace { .. }), "{error}");
+            let test = repaired(&two).await;
+            let next = bases.iter().copied().find(|b| *b > to).unwrap_or(120);
+            let kept: Vec<i64> = all
+                .iter()
+                .copied()
+                .filter(|b| *b < to || *b >= next)
+                .collect();
+            assert_eq!(
+                bases_of_batches(&test).await,
+                kept,
+                "{from} in the place of {to}"
+            );
+            test.fill(1).await;
+        }
+    });
+}
+
+#[test]
+fn st_12_after_a_kill_the_first_segment_is_not_taken_for_retention() {
+    on_plain_engine(|path| async move {
+        let (one, two) = (path.join("one"), path.join("two"));
+        let bases = killed_in_directory(&one).await;
+        copy_dir(&one, &two);
+        std::fs::remove_file(log_file(&two, 0)).expect("removed");
+        let LogError::RecordsMissing {
+            what: Missing::Start,
+            from,
+            up_to,
+            ..
+        } = refusal(&two).await
+        else {
+            panic!("another damage")
+        };
+        assert_eq!((from.0, up_to.0), (0, bases[1]));
+        let test = repaired(&two).await;
+        assert_eq!(test.log.start_offset(), Offset(bases[1]));
+        assert_eq!(test.log.written_end(), Offset(120));
+        // As a kill in the middle of retention leaves it.
+        copy_dir(&one, &two);
+        let gone = log_file(&two, 0);
+        std::fs::rename(&gone, gone.with_extension("log.deleted")).expect("renamed");
+        let (dir, _) = next_life(&two).await;
+        let opening = dir.opening(&name(), TOPIC_ID);
+        let opened = TestLog::open(&two, small_segments(), opening).await;
+        let start = opened.expect("opened").0.log.start_offset();
+        assert_eq!(start, Offset(bases[1]));
+    });
+}
+
+/// The checkpoint of log starts says more than the log has.
+#[test]
+fn st_13_only_a_loss_of_power_explains_a_start_beyond_the_end() {
+    on_plain_engine(|path| async move {
+        let (one, two) = (path.join("one"), path.join("two"));
+        killed_in_directory(&one).await;
+        let starts = PartitionOffsets::from([(name(), Offset(500))]);
+        let (dir, _) = next_life(&one).await;
+        let written = dir.write_checkpoint(Checkpoint::LogStart, &starts).await;
+        written.expect("written");
+        drop(dir);
+        copy_dir(&one, &two);
+        let error = refusal(&two).await;
+        let is_missing = matches!(
+            error,
+            LogError::RecordsMissing {
+                what: Missing::End,
+                up_to: Offset(500),
+                ..
+            }
+        );
+        assert!(is_missing, "{error}");
+        let test = repaired(&two).await;
+        assert_eq!(test.log.start_offset(), Offset(500));
+        assert_eq!(test.log.written_end(), Offset(500));
+        // After a stop in order it is the checkpoint that is damaged.
+        for known_end in [Some(Offset(120)), None] {
+            copy_dir(&one, &two);
+            let clean = Opening {
+                log_start: Some(Offset(500)),
+                known_end,
+                gaps: Gaps::Never,
+                ..Opening::from(Recovery::AfterCleanStop)
+            };
+            let (test, report) = TestLog::open(&two, small_segments(), clean)
+                .await
+                .expect("opened");
+            assert!(!report.log_start_ahead);
+            assert_eq!(test.log.start_offset(), Offset(0));
+            assert_eq!(test.log.written_end(), Offset(120));
+        }
+    });
+}
