@@ -200,7 +200,7 @@ impl Case<'_> {
         let dir = LogDir::open(root, policy()).await.map_err(text)?;
         dir.begin().await.map_err(text)?;
         let name = self.partition.name.clone();
-        let opening = dir.opening(&name, self.partition.topic_id);
+        let opening = self.partition.opening(&dir);
         let files = content_of(&self.dir);
         let options = options(self.partition, &dir);
         let opened = Log::open(root, name, options, opening, Rc::new(|_event| {})).await;

@@ -9,7 +9,7 @@ use thalweg_reactor::task;
 use thalweg_replica::EpochCache;
 use thalweg_storage::{
     Budget, Checkpoint, CleanMark, Cleaner, FormatPolicy, Log, LogDir, LogError, OpenPolicy,
-    Opening, PartitionDir, PartitionName, PartitionOffsets, RecoveryReport,
+    PartitionDir, PartitionName, PartitionOffsets, RecoveryReport,
 };
 use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Uuid};
 
@@ -243,7 +243,7 @@ impl Life<'_> {
             let log = self.ok(made)?;
             return self.lead(partition, log, way, EpochCache::default()).await;
         }
-        let opening: Opening = checkpoints.dir.opening(&name, partition.topic_id);
+        let opening = partition.opening(&checkpoints.dir);
         let opened = Log::open(&self.root, name, options, opening, sink).await;
         let (log, report) = self.ok(opened)?;
         if log.topic_id().is_none() {

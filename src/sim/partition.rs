@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use thalweg_storage::PartitionName;
+use thalweg_storage::{Gaps, LogDir, Opening, PartitionName};
 use thalweg_types::Uuid;
 
 use crate::model::Model;
@@ -62,6 +62,19 @@ impl Partition {
             epoch: 0,
             transactions_ended: 0,
             clock: 1_000,
+        }
+    }
+
+    /// What is known of it before it is opened.
+    pub(crate) fn opening(&self, dir: &LogDir) -> Opening {
+        let opening = dir.opening(&self.name, self.topic_id);
+        match self.policy.compacts() {
+            // Compaction may have come further than its checkpoint says.
+            true => Opening {
+                gaps: Gaps::MayBe,
+                ..opening
+            },
+            false => opening,
         }
     }
 
