@@ -35,7 +35,7 @@ pub struct Checkpoints {
     cleaned_to: PartitionOffsets,
     found_damaged: PartitionOffsets,
     damaged_after_kill: PartitionOffsets,
-    /// Of this life.
+    /// As the last life left them until all logs are open; then of this one.
     marks: PartitionOffsets,
     /// The files still have entries of partitions that are gone.
     is_behind: bool,
@@ -53,7 +53,7 @@ impl Checkpoints {
             cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
             found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
             damaged_after_kill: dir.loaded(Checkpoint::DamagedAfterKill).clone(),
-            marks: PartitionOffsets::new(),
+            marks: dir.found_marks().clone(),
             is_behind: false,
             dir,
         }
@@ -210,6 +210,25 @@ impl Checkpoints {
         self.dir.write_marks(&self.marks).await
     }
 
+    /// Writes down the marks of the logs as a start has opened them, and no others: to be called before any is
+    /// written to. Where there is no room for them there are none.
+    ///
+    /// # Errors
+    /// See [`LogError`].
+    pub async fn replace_marks(
+        &mut self,
+        marks: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        self.marks = marks.into_iter().collect();
+        match self.dir.write_marks(&self.marks).await {
+            Err(error) if error.may_pass() => {
+                tracing::warn!(%error, "a start after a kill has more to check");
+                self.dir.forget_marks().await
+            }
+            other => other,
+        }
+    }
+
     /// Makes durable how far these logs are. Entries may fall: a log may have been cut when it was
     /// opened.
     ///
@@ -266,6 +285,10 @@ impl Checkpoints {
             }
         }
         self.known_points.insert(id, durable);
+        if self.marks.remove(name).is_some() {
+            // It is of an earlier stay.
+            self.dir.write_marks(&self.marks).await?;
+        }
         self.write().await
     }
 

@@ -234,8 +234,10 @@ impl Controller {
             loggers: setup.loggers,
             not_recorded: BTreeMap::new(),
         };
-        let not_open = controller.open_all().await?;
-        controller.dirs.record_opened(&not_open).await?;
+        let opened = controller.open_all().await?;
+        controller.dirs.record_opened(&opened.not_open).await?;
+        let marks = controller.named(opened.marks);
+        controller.dirs.replace_marks(marks).await?;
         controller.facts.set_cluster(&controller.view);
         Ok(controller)
     }
@@ -381,7 +383,7 @@ impl Controller {
             }
         }
         for (shard, applied) in applying {
-            for failure in applied.await.unwrap_or_default() {
+            for failure in applied.await.unwrap_or_default().failures {
                 tracing::error!(shard, "{}", failure.line);
             }
         }

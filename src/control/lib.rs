@@ -49,7 +49,7 @@ pub use offline::OfflinePartitions;
 pub use progress::{OpeningProgress, OpeningSoFar};
 pub use readiness::Readiness;
 pub use requests::{
-    AdminRequest, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, FutureFound,
+    AdminRequest, Applied, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, FutureFound,
     LogProgress, MoveOutcome, NotOpen, PartitionToOpen, Reconfigured, ShardCommand,
     StoppedPartition,
 };

@@ -395,6 +395,24 @@ impl LogDirs {
         done
     }
 
+    /// See [`Checkpoints::replace_marks`].
+    pub(crate) async fn replace_marks(
+        &mut self,
+        marks: Vec<(PartitionName, Offset)>,
+    ) -> Result<(), LogError> {
+        let homes = &self.homes;
+        for (i, slot) in self.slots.iter_mut().enumerate() {
+            if let Some(files) = slot.working_mut() {
+                let here = marks
+                    .iter()
+                    .filter(|(name, _)| homes.get(name) == Some(&DirIndex(i)));
+                let replaced = files.replace_marks(here.cloned().collect()).await;
+                slot.unless_failed(replaced)?;
+            }
+        }
+        Ok(())
+    }
+
     /// See [`Checkpoints::record_progress`].
     pub(crate) async fn record_progress(
         &mut self,

@@ -236,8 +236,8 @@ impl MetadataLog {
                 offset: Offset::ZERO,
                 source,
             })?;
-        let partitions = dir.partitions().await?;
-        let serves_topics = partitions.iter().any(|found| found.name != name);
+        let partitions = dir.partition_names().await?;
+        let serves_topics = partitions.iter().any(|found| *found != name);
         if !exists && (serves_topics || known_end > Offset::ZERO) {
             return Err(MetadataLogError::Missing { path });
         }

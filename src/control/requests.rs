@@ -251,6 +251,15 @@ pub enum NotOpen {
     Otherwise,
 }
 
+/// What a shard made of [`ShardCommand::Apply`].
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// What could not be done.
+    pub failures: Vec<ApplyFailure>,
+    /// Up to where the logs that were opened need no check after a kill.
+    pub marks: Vec<(TopicPartition, Offset)>,
+}
+
 /// What a shard knew of a partition when it stopped.
 #[derive(Debug, Clone)]
 pub struct StoppedPartition {
@@ -283,8 +292,8 @@ pub enum ShardCommand {
         removed: Arc<[Arc<str>]>,
         /// Topics whose open partitions must obey other settings.
         reconfigured: Reconfigured,
-        /// Told when all of it is done, with what could not be done.
-        done: oneshot::Sender<Vec<ApplyFailure>>,
+        /// Told when all of it is done.
+        done: oneshot::Sender<Applied>,
     },
     /// Serve nothing of a log directory from here on: it has failed.
     DirectoryFailed {

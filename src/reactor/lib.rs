@@ -17,7 +17,8 @@
 //!   Dropping its future frees nothing and cancels nothing.
 //! - Dropping the [`Runtime`] ends intake, then waits for every operation in flight.
 //! - No call that can block on a disk's metadata (open, close, unlink, rename, truncate, fsync)
-//!   runs on the thread of a runtime.
+//!   runs on the thread of a runtime, but for what a thread that serves nobody yet does by [`in_place`];
+//!   closes, unlinks and flushes never do.
 //! - A task that never waits holds up the others: sends yield after a quantum of bytes.
 //!
 //! # Cost sketch
@@ -41,6 +42,7 @@ pub mod disk;
 mod engine;
 pub mod failpoint;
 pub mod fs;
+mod in_place;
 pub mod lane;
 mod log_gate;
 pub mod net;
@@ -54,6 +56,7 @@ pub mod time;
 mod workers;
 
 pub use engine::{EngineChoice, EngineKind, EngineReport};
+pub use in_place::in_place;
 pub use log_gate::LogGate;
 pub use runtime::{Pinning, Runtime, RuntimeOptions, spawn_background_thread, spawn_shard_thread};
 pub use sync::{event, mailbox, oneshot};

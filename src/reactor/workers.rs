@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use crate::context;
 use crate::cores;
 use crate::disk;
+use crate::in_place;
 use crate::sync::{lock, oneshot};
 
 /// Threads for open, rename, list and the like.
@@ -32,7 +33,7 @@ const SHARED_DATA_THREADS_MAX: usize = 2;
 
 /// Opens, renames, lists.
 pub(crate) static NAMESPACE: LazyLock<Pool> =
-    LazyLock::new(|| Pool::new("tw-names", NAMESPACE_THREADS_MAX));
+    LazyLock::new(|| Pool::of_short_calls("tw-names", NAMESPACE_THREADS_MAX));
 /// Closes and unlinks.
 pub(crate) static REAPER: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("tw-closer", REAPER_THREADS_MAX));
@@ -66,6 +67,15 @@ pub(crate) fn start_all() {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// What the jobs of a pool are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    /// Over at once where the kernel has it in memory.
+    Short,
+    /// They wait for a disk, or compute.
+    Long,
+}
+
 pub(crate) struct Pool {
     shared: Arc<Shared>,
 }
@@ -73,6 +83,7 @@ pub(crate) struct Pool {
 struct Shared {
     name: &'static str,
     threads_max: usize,
+    calls: Calls,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -88,11 +99,21 @@ struct State {
 impl Pool {
     /// `name` is seen in `top -H`: at most 12 bytes, a number is added.
     pub(crate) fn new(name: &'static str, threads_max: usize) -> Pool {
+        Pool::of(name, threads_max, Calls::Long)
+    }
+
+    /// Of jobs that [`crate::in_place`] may take out of it.
+    fn of_short_calls(name: &'static str, threads_max: usize) -> Pool {
+        Pool::of(name, threads_max, Calls::Short)
+    }
+
+    fn of(name: &'static str, threads_max: usize, calls: Calls) -> Pool {
         let state = Mutex::new(State::default());
         Pool {
             shared: Arc::new(Shared {
                 name,
                 threads_max,
+                calls,
                 state,
                 work: Condvar::new(),
             }),
@@ -136,6 +157,9 @@ impl Pool {
             let result = work();
             disk::delay().await;
             return result;
+        }
+        if self.shared.calls == Calls::Short && in_place::is_on() {
+            return work();
         }
         let guard = context::current().map(|context| context.in_flight.enter());
         let (answer, wait) = oneshot::channel();

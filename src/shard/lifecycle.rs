@@ -1,6 +1,6 @@
 //! A shard's life: its thread, its first view, the commands of the control plane, its end.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ApplyFailure, ClusterView, ControlHandle, DirIndex, NotOpen, OpeningProgress, PartitionToOpen,
-    Reconfigured, ShardCommand, StoppedPartition,
+    Applied, ApplyFailure, ClusterView, ControlHandle, DirIndex, NotOpen, OpeningProgress,
+    PartitionToOpen, Reconfigured, ShardCommand, StoppedPartition,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, ShardNet};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{
-    LogGate, Pinning, Runtime, RuntimeOptions, mailbox, oneshot, process, spawn_shard_thread, task,
-    time,
+    LogGate, Pinning, Runtime, RuntimeOptions, in_place, mailbox, oneshot, process,
+    spawn_shard_thread, task, time,
 };
 use thalweg_storage::{
     Cleaner, DirHealth, Log, LogOptions, PartitionName, Recovery, Scrubber, Unwritten,
@@ -154,6 +154,8 @@ struct Lifecycle {
     admission: Option<Admission>,
     append_failures: Rc<LogGate>,
     opening: Arc<OpeningProgress>,
+    /// The first view is adopted.
+    serves: Cell<bool>,
     /// Partitions that the system had no room or no right to open, tried again in a while.
     waiting: RefCell<Vec<PartitionToOpen>>,
 }
@@ -189,6 +191,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         admission: setup.slots.map(Admission::new),
         append_failures: Rc::default(),
         opening: setup.opening,
+        serves: Cell::new(false),
         waiting: RefCell::default(),
     });
     let mut commands = setup.commands;
@@ -202,10 +205,10 @@ async fn run(setup: ShardSetup, engine: Engine) {
                 reconfigured,
                 done,
             } => {
-                let failures = life.apply(view, open, delete).await;
+                let applied = life.apply(view, open, delete).await;
                 life.shard.coordinators.on_topics_removed(&removed);
                 life.reconfigure(&reconfigured);
-                let _ = done.send(failures);
+                let _ = done.send(applied);
             }
             ShardCommand::DirectoryFailed { dir, done } => life.lose_directory(dir, done),
             ShardCommand::Scrape { reply } => {
@@ -363,7 +366,12 @@ impl Lifecycle {
         together::each(wanted, PARTITIONS_AT_ONCE, move |wanted| {
             let (life, view) = (Rc::clone(&life), Arc::clone(&view));
             async move {
-                let opened = life.open(&view, &wanted).await;
+                let opening = life.open(&view, &wanted);
+                let opened = match life.serves.get() {
+                    true => opening.await,
+                    // Nobody waits for this core yet, and the logs of a start are many.
+                    false => in_place(opening).await,
+                };
                 (wanted, opened)
             }
         })
@@ -398,6 +406,7 @@ impl Lifecycle {
             metrics: &self.shard.metrics,
             failures: &self.append_failures,
             opening: &self.opening,
+            unmarked: &self.shard.unmarked,
         };
         let opened = Partition::open(wanted, context).await;
         self.opening.one_done();
@@ -415,14 +424,17 @@ impl Lifecycle {
         (wanted.topic == OFFSETS_TOPIC).then_some(partition)
     }
 
-    /// Opens and closes logs, then routes by the new view. Returns what failed.
+    /// Opens and closes logs, then routes by the new view.
     async fn apply(
         self: &Rc<Self>,
         view: Arc<ClusterView>,
         open: Vec<PartitionToOpen>,
         delete: Vec<TopicPartition>,
-    ) -> Vec<ApplyFailure> {
-        let mut failures = Vec::new();
+    ) -> Applied {
+        let Applied {
+            mut failures,
+            mut marks,
+        } = Applied::default();
         for id in delete {
             self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
             self.shard.coordinators.close(id);
@@ -449,6 +461,13 @@ impl Lifecycle {
         for (wanted, opened) in self.open_all(&view, open).await {
             let error = match opened {
                 Ok(partition) => {
+                    if !self.serves.get()
+                        && let Some(mark) = partition.new_mark()
+                    {
+                        // The file gets it with all others of the start.
+                        partition.on_mark_recorded(mark);
+                        marks.push((partition.id(), mark));
+                    }
                     of_offsets.extend(Self::of_offsets(&wanted, partition));
                     continue;
                 }
@@ -467,11 +486,12 @@ impl Lifecycle {
             admission.obey(&view.config);
         }
         self.shard.adopt_view(view);
+        self.serves.set(true);
         for partition in of_offsets {
             let coordinators = &self.shard.coordinators;
             coordinators.open(partition, &self.shard.config);
         }
-        failures
+        Applied { failures, marks }
     }
 
     /// The log of a deleted partition could not be opened: what is in its directory is kept, and the

@@ -40,6 +40,7 @@ use thalweg_types::{BrokerId, IdMap, LeaderEpoch, Offset, TimestampMs, TopicPart
 
 use self::awaiting_flush::AwaitingFlush;
 use crate::append_group::{AppendGroup, Owed, Placed, Row};
+use crate::flushing::Unmarked;
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
 use crate::producers;
 
@@ -69,6 +70,7 @@ pub(crate) struct Partition {
     mark_recorded: Cell<Option<Offset>>,
     metrics: Rc<RefCell<CoreMetrics>>,
     failures: Rc<LogGate>,
+    unmarked: Rc<Unmarked>,
     cleaning: compaction::Cleaning,
     /// The newest snapshot of producers that is on its way to the disk.
     snapshot_stored: RefCell<Option<task::Task<()>>>,
@@ -152,6 +154,8 @@ pub(crate) struct OpenContext<'a> {
     pub(crate) failures: &'a Rc<LogGate>,
     /// Told what was checked.
     pub(crate) opening: &'a OpeningProgress,
+    /// Told of each append.
+    pub(crate) unmarked: &'a Rc<Unmarked>,
 }
 
 impl Partition {
@@ -200,16 +204,7 @@ impl Partition {
         };
         replica.become_leader(&leadership, &mut effects)?;
         if replica.epochs().entries() != epochs_stored {
-            match log.store_epochs(replica.epochs()).await {
-                // What is there is served all the same, and batches bring their epochs (ST-11).
-                Err(error) if error.may_pass() => {
-                    if let Some(more) = context.failures.admit(time::now()) {
-                        tracing::warn!(partition = %log.name(), %error, left_out = more,
-                            "no room for leader epochs");
-                    }
-                }
-                stored => stored?,
-            }
+            log.owe_epochs(replica.epochs());
         }
         let partition = Rc::new(Partition {
             id: wanted.id,
@@ -228,6 +223,7 @@ impl Partition {
             mark_recorded: Cell::new(None),
             metrics: Rc::clone(context.metrics),
             failures: Rc::clone(context.failures),
+            unmarked: Rc::clone(context.unmarked),
             cleaning: compaction::Cleaning::default(),
             snapshot_stored: RefCell::default(),
         });
@@ -344,6 +340,7 @@ impl Partition {
             topic.produced_bytes += bytes_in;
             topic.produced_records += ask.summary.record_count as u64;
         }
+        self.unmarked.add(ask.batch.len());
         self.log().append(AppendBatch {
             bytes: ask.batch.freeze(),
             base_offset: assigned.base,

@@ -22,6 +22,7 @@ use thalweg_types::{IdMap, ShardId, TopicId, TopicPartition};
 
 use crate::append_group::{AppendAnswer, AppendGroup};
 use crate::coordinator::Coordinators;
+use crate::flushing::Unmarked;
 use crate::moving::Moves;
 use crate::pace::{LargeTurn, Pace};
 use crate::partition::Partition;
@@ -57,6 +58,7 @@ pub(crate) struct Shard {
     pub(crate) large_turn: LargeTurn,
     /// Partitions on their way to other log directories.
     pub(crate) moves: Moves,
+    pub(crate) unmarked: Rc<Unmarked>,
     /// Partitions named by the parked fetches of this shard's connections.
     parked_partitions: Cell<usize>,
 }
@@ -120,6 +122,7 @@ impl Shard {
             coordinators: Coordinators::new(view, parts.metrics),
             large_turn: LargeTurn::default(),
             moves: Moves::default(),
+            unmarked: Rc::default(),
             parked_partitions: Cell::new(0),
         })
     }

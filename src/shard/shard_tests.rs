@@ -112,6 +112,7 @@ impl Rig {
             metrics: &metrics,
             failures: &Rc::default(),
             opening: &OpeningProgress::default(),
+            unmarked: &Rc::default(),
         };
         let partition = Partition::open(&wanted, context).await.expect("opened");
         shard.insert_partition(partition);

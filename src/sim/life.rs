@@ -93,7 +93,7 @@ impl Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
             log_starts: dir.loaded(Checkpoint::LogStart).clone(),
             cleaned: dir.loaded(Checkpoint::Cleaner).clone(),
-            marks: PartitionOffsets::new(),
+            marks: dir.found_marks().clone(),
             dir,
         }
     }
@@ -149,6 +149,7 @@ impl Life<'_> {
         }
         let recorded = checkpoints.dir.record_whole(&BTreeSet::new()).await;
         self.ok(recorded)?;
+        self.replace_marks(&open, &mut checkpoints).await?;
         let ended = self.work(&mut open, &mut checkpoints).await;
         let broken: Vec<String> = open
             .iter()
@@ -258,7 +259,7 @@ impl Life<'_> {
     }
 
     async fn lead<'p>(
-        &self,
+        &mut self,
         partition: &'p mut Partition,
         log: Log,
         way: WayToLog,
@@ -276,7 +277,7 @@ impl Life<'_> {
 
     /// Begins a leader epoch, as a broker does before it appends.
     pub(crate) async fn begin_epoch(
-        &self,
+        &mut self,
         partition: &mut Partition,
         log: &Log,
         mut epochs: EpochCache,
@@ -285,7 +286,28 @@ impl Life<'_> {
         let begins = log.written_end();
         // Whether the store's entries change is of no matter: it is stored anyway.
         let _change = epochs.assign(LeaderEpoch(partition.epoch), begins);
+        if self.dice.once_in(2) {
+            log.owe_epochs(&epochs);
+            return Ok(());
+        }
         log.store_epochs(&epochs).await
+    }
+
+    /// As a broker does before anything is written to the logs of a start.
+    async fn replace_marks(
+        &mut self,
+        open: &[Open<'_>],
+        checkpoints: &mut Checkpoints,
+    ) -> Step<()> {
+        let marks = open
+            .iter()
+            .filter_map(|one| Some((one.partition.name.clone(), one.log.mark()?)));
+        checkpoints.marks = marks.collect();
+        let written = checkpoints.dir.write_marks(&checkpoints.marks).await;
+        if self.may_lack_room(written)?.is_none() {
+            self.or_end(checkpoints.dir.forget_marks().await)?;
+        }
+        Ok(())
     }
 
     /// Reads all of an opened log. The disk is at peace meanwhile.

@@ -18,10 +18,11 @@ use thalweg_reactor::{task, time};
 use thalweg_types::limits::{APPEND_GATHER_BYTES_MAX, APPEND_IOVECS_MAX, APPEND_WRITE_BYTES_MAX};
 use thalweg_types::{Offset, TimestampMs};
 
-use crate::error::{AppendError, LogError, is_lack_of_room};
+use crate::error::{AppendError, LogError, is_lack_of_room, may_pass};
 use crate::indexes::{BatchMark, MaxTimestamp};
 use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage, State};
 use crate::next_segment;
+use crate::partition_files;
 use crate::roll;
 use crate::rounds;
 use crate::segment::Segment;
@@ -189,13 +190,19 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
     ) {
         return Todo::Roll(first.base_offset);
     }
-    let warm = segment.warm_now().expect("the active segment is warm");
-    let position = segment.size.get();
     let zeroing = state.zeroing.filter(|(base, _)| *base == segment.base);
     let limit = zeroing.map_or(u64::MAX, |(_, from)| from);
-    if position + first.bytes.len() as u64 > limit {
+    if segment.size.get() + first.bytes.len() as u64 > limit {
         return Todo::AwaitZeros;
     }
+    Todo::Write(take_queued(state, inner, limit, now))
+}
+
+/// As much of what is queued as fits one write, which ends at byte `limit` of the active segment at most.
+fn take_queued(state: &mut State, inner: &Inner, limit: u64, now: TimestampMs) -> WriteJob {
+    let segment = Rc::clone(state.active());
+    let warm = segment.warm_now().expect("the active segment is warm");
+    let position = segment.size.get();
     let mut job = WriteJob {
         segment,
         file: warm.file,
@@ -224,7 +231,7 @@ fn next(state: &mut State, inner: &Inner) -> Todo {
         job.total += bytes;
     }
     state.writing_to = position + job.total;
-    Todo::Write(job)
+    job
 }
 
 fn mark(batch: &AppendBatch, position: u64) -> BatchMark {
@@ -273,7 +280,10 @@ impl Inner {
         let began = time::now();
         let health = Arc::clone(&self.state.borrow().options.health);
         let in_flight = health.begin("write");
-        let written = fs::write_at(&file, bytes, position).await;
+        let written = match self.store_owed().await {
+            Ok(()) => fs::write_at(&file, bytes, position).await,
+            Err(error) => Err(error),
+        };
         drop(in_flight);
         let written = match written {
             Ok(written) if written == total => Ok(()),
@@ -309,6 +319,27 @@ impl Inner {
             segment.on_cut_off();
         }
         self.fail(&error);
+    }
+
+    /// The file of leader epochs comes before the first batch of one. No flush may be under way: it could cover
+    /// batches of an epoch whose file it does not.
+    async fn store_owed(&self) -> io::Result<()> {
+        let Some(epochs) = self.state.borrow_mut().epochs_owed.take() else {
+            return Ok(());
+        };
+        let _turn = self.flush_turn.take().await;
+        let stored = partition_files::replace_epochs(&self.dir, &epochs).await;
+        self.state.borrow_mut().names = Names::DirectoryUnsynced;
+        match stored {
+            // Until the next try, batches bring their epochs (ST-11).
+            Err(error) if may_pass(&error) => {
+                tracing::debug!(log = %self.name, %error, "no room for leader epochs");
+                let mut state = self.state.borrow_mut();
+                state.epochs_owed.get_or_insert(epochs);
+                Ok(())
+            }
+            other => other.inspect_err(|error| self.judge(&self.dir, error)),
+        }
     }
 
     fn count_write(&self, took: Duration, batches: usize, bytes: u64) {

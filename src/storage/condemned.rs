@@ -67,13 +67,13 @@ pub(crate) async fn take_trace_away(dir: &Path) -> io::Result<()> {
 async fn drop_cached(dir: &Path) -> io::Result<()> {
     let mut folders: Vec<PathBuf> = vec![dir.to_owned()];
     for entry in fs::list_dir(dir).await? {
-        if entry.meta.is_dir {
+        if entry.is_dir {
             folders.push(dir.join(entry.name));
         }
     }
     for folder in folders {
         for entry in fs::list_dir(&folder).await? {
-            if !entry.meta.is_dir {
+            if !entry.is_dir {
                 fs::drop_cached(&folder.join(entry.name)).await?;
             }
         }

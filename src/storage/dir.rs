@@ -233,7 +233,9 @@ impl LogDir {
         })
     }
 
-    /// Takes the clean marker and the marks away, durably: from here on a crash is an unclean stop (R4, ST-6).
+    /// Takes the clean marker away, durably: from here on a crash is an unclean stop (R4, ST-6). Marks that are
+    /// not believed go, too; the others hold until [`LogDir::write_marks`] replaces them, which is due when all
+    /// logs are open.
     /// To be called when everything that may refuse a start was looked at, and before anything is written
     /// to a log: a start that is refused before leaves the directory as it was.
     ///
@@ -243,9 +245,9 @@ impl LogDir {
         take_clean_marker(&self.path)
             .await
             .map_err(LogError::io("take the clean marker of", &self.path))?;
-        Marks::take_away(&self.path)
-            .await
-            .map_err(LogError::io("take the marks of", &self.path))?;
+        if self.marks.found().is_empty() {
+            self.forget_marks().await?;
+        }
         let not_open = self
             .was_clean()
             .then(|| self.unopened.keys().cloned().collect());
@@ -427,13 +429,29 @@ impl LogDir {
         self.judged(recovery_points::store(&self.path, points).await)
     }
 
-    /// Writes down up to where logs are marked ([`crate::Log::set_mark`]), not durably. `marks` is all of
+    /// Writes down up to where logs are marked ([`crate::Log::mark`]), not durably. `marks` is all of
     /// them.
     ///
     /// # Errors
     /// [`LogError::Io`]; the next start then checks more.
     pub async fn write_marks(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
         self.judged(self.marks.write(marks).await)
+    }
+
+    /// The marks as they were read at [`LogDir::open`], as far as they hold.
+    #[must_use]
+    pub fn found_marks(&self) -> &PartitionOffsets {
+        self.marks.found()
+    }
+
+    /// Takes the marks away: the next start checks everything above the recovery points.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn forget_marks(&self) -> Result<(), LogError> {
+        Marks::take_away(&self.path)
+            .await
+            .map_err(LogError::io("take the marks of", &self.path))
     }
 
     /// Gives a directory that has no id one, as those formatted before Kafka 3.7 have none.

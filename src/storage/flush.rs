@@ -21,6 +21,7 @@ use crate::handles;
 use crate::leftovers::Leftover;
 use crate::log::{AppendBatch, Log, LogEvent, Names, Stage};
 use crate::next_segment::{self, NextSegment};
+use crate::partition_files;
 use crate::segment::Segment;
 use crate::turn::TurnGuard;
 
@@ -315,6 +316,17 @@ impl Log {
             self.trim(&segment).await?;
         }
         self.sync_now(Reach::Everything, Runner::Background).await?;
+        let owed = {
+            let state = self.inner.state.borrow();
+            let epochs = state.epochs_owed.clone();
+            state.unstored_epoch().and(epochs)
+        };
+        if let Some(epochs) = owed {
+            // A start after a clean stop takes none from the batches.
+            let stored = partition_files::store_epochs(&self.inner.dir, &epochs).await;
+            self.inner.judged(stored)?;
+            self.inner.state.borrow_mut().epochs_owed = None;
+        }
         self.save_closed_indexes().await?;
         let active = Rc::clone(self.inner.state.borrow().active());
         if !active.indexes_saved.get() {

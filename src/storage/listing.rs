@@ -42,13 +42,37 @@ impl Listing {
         let left = self.leftovers.iter().map(String::as_str);
         left.filter(|name| clean_step(name).is_some()).collect()
     }
+
+    /// Takes in the lengths of logs, by their base offset, and of the file of the next segment.
+    async fn measure(
+        &mut self,
+        dir: &Path,
+        files: Vec<(Option<Offset>, String)>,
+    ) -> Result<(), LogError> {
+        let (bases, names): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+        let lengths = fs::lengths(dir, names)
+            .await
+            .map_err(LogError::io("list", dir))?;
+        for (base, length) in bases.into_iter().zip(lengths) {
+            match (base, length) {
+                (Some(base), Some(length)) => {
+                    self.logs.insert(base, length);
+                }
+                (None, length) => self.next = length,
+                // It vanished meanwhile.
+                (Some(_), None) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
     let entries = fs::list_dir(dir).await.map_err(LogError::io("list", dir))?;
     let mut listing = Listing::default();
+    let mut measured = Vec::new();
     let mut indexes: BTreeSet<(Offset, String)> = BTreeSet::new();
-    for entry in entries.iter().filter(|entry| !entry.meta.is_dir) {
+    for entry in entries.iter().filter(|entry| !entry.is_dir) {
         // Names of ours are ASCII; anything else is left alone.
         let Some(name) = entry.name.to_str() else {
             continue;
@@ -64,9 +88,7 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             Some((CleanStep::Cleaned, ..)) | None => {}
         }
         match file_kind(name) {
-            FileKind::Log(base) => {
-                listing.logs.insert(base, entry.meta.len);
-            }
+            FileKind::Log(base) => measured.push((Some(base), name.to_owned())),
             FileKind::Index(base) | FileKind::TimeIndex(base) => {
                 indexes.insert((base, name.to_owned()));
                 listing.indexed.insert(base);
@@ -75,7 +97,7 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
                 indexes.insert((base, name.to_owned()));
                 listing.txn_indexes.insert(base);
             }
-            FileKind::Next => listing.next = Some(entry.meta.len),
+            FileKind::Next => measured.push((None, name.to_owned())),
             FileKind::Leftover => listing.leftovers.push(name.to_owned()),
             FileKind::Snapshot(at) => {
                 listing.snapshots.insert(at);
@@ -86,6 +108,7 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
             }
         }
     }
+    listing.measure(dir, measured).await?;
     let orphans = indexes
         .into_iter()
         .filter(|(base, _)| !listing.logs.contains_key(base));

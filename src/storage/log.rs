@@ -26,7 +26,7 @@ use crate::segment::{Segment, Warming};
 use crate::tail::Tail;
 use crate::timestamp::TimestampHit;
 use crate::turn::{Turn, Waiters};
-use crate::written::Mark;
+use crate::written::Saved;
 
 /// One batch to append: exactly one, validated, with its offsets and leader epoch assigned.
 #[derive(Clone, Debug)]
@@ -143,10 +143,12 @@ pub(crate) struct State {
     pub(crate) zeroing: Option<(Offset, u64)>,
     /// End of the newest write to the active segment, in flight or not.
     pub(crate) writing_to: u64,
-    /// Up to where a start after a kill believes it.
-    pub(crate) mark: Mark,
+    /// What leads a start after a kill to the log's mark.
+    pub(crate) saved: Saved,
     /// Rounds of flushes are under way that acknowledgements wait for.
     pub(crate) syncing: bool,
+    /// Leader epochs whose file has to be written before the next batch is.
+    pub(crate) epochs_owed: Option<EpochCache>,
     pub(crate) pending: VecDeque<AppendBatch>,
     pub(crate) pending_bytes: usize,
     pub(crate) writing: bool,
@@ -195,8 +197,9 @@ impl State {
             dirty_since: None,
             zeroing: None,
             writing_to: 0,
-            mark: Mark::none(start),
+            saved: Saved::nothing(start),
             syncing: false,
+            epochs_owed: None,
             pending: VecDeque::new(),
             pending_bytes: 0,
             writing: false,
@@ -253,7 +256,17 @@ impl State {
             .iter()
             .find(|s| !s.indexes_saved.get() || s.has_zeros());
         let below = lacking.map_or(self.durable_end, |s| s.base.min(self.durable_end));
+        // The batches above bring their epochs to the next start.
+        let below = self
+            .unstored_epoch()
+            .map_or(below, |start| start.min(below));
         self.recovery_point = self.recovery_point.max(below);
+    }
+
+    /// Where a leader epoch begins that has batches, and that the file of epochs does not have.
+    pub(crate) fn unstored_epoch(&self) -> Option<Offset> {
+        let owed = self.epochs_owed.as_ref()?.latest()?;
+        (owed.start < self.written_end).then_some(owed.start)
     }
 
     pub(crate) fn queue_bytes(&mut self, bytes: usize) {
@@ -523,6 +536,13 @@ impl Log {
         Ok(())
     }
 
+    /// From the next batch on these are the leader epochs: their file is written before that is, and made durable
+    /// before the recovery point leaves the start of the newest behind. Nothing is written before there is such a
+    /// batch: many starts in a row leave the file as it is.
+    pub fn owe_epochs(&self, epochs: &EpochCache) {
+        self.inner.state.borrow_mut().epochs_owed = Some(epochs.clone());
+    }
+
     /// Writes `leader-epoch-checkpoint` durably: each epoch and where it begins, ascending. Do so
     /// before the first append of a new epoch.
     ///
@@ -533,7 +553,9 @@ impl Log {
         let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
         let stored = partition_files::store_epochs(&self.inner.dir, epochs).await;
-        self.inner.judged(stored)
+        self.inner.judged(stored)?;
+        self.inner.state.borrow_mut().epochs_owed = None;
+        Ok(())
     }
 }
 

@@ -58,11 +58,26 @@ pub(crate) async fn store_epochs(dir: &Path, epochs: &EpochCache) -> Result<(), 
         .map_err(LogError::io("write", &path))
 }
 
+/// As [`store_epochs`], not durably: [`sync`] makes it so.
+pub(crate) async fn replace_epochs(dir: &Path, epochs: &EpochCache) -> io::Result<()> {
+    fs::replace_file(&dir.join(LEADER_EPOCHS), Bytes::from(epochs.to_text())).await
+}
+
 /// The topic id of a partition directory; `None` when the file is missing or can not be read as one.
 pub(crate) async fn load_topic_id(dir: &Path) -> Result<Option<TopicId>, LogError> {
     let path = dir.join(PARTITION_METADATA);
     let text = load(&path).await?;
     Ok(text.and_then(|bytes| parse_partition_metadata(&bytes)))
+}
+
+/// As [`load_topic_id`], of many directories.
+pub(crate) async fn load_topic_ids(
+    dirs: impl Iterator<Item = PathBuf>,
+) -> io::Result<Vec<Option<TopicId>>> {
+    let paths = dirs.map(|dir| dir.join(PARTITION_METADATA)).collect();
+    let texts = fs::read_files(paths, FILE_BYTES_MAX).await?;
+    let id = |text: Option<Bytes>| parse_partition_metadata(&text?);
+    Ok(texts.into_iter().map(id).collect())
 }
 
 /// The leader epochs of a partition directory; `None` when they must be rebuilt (ST-11).

@@ -41,9 +41,9 @@ use crate::next_segment;
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::quarantine;
-use crate::scan::{BadBatch, BatchScan, Check, Step};
+use crate::scan::{BadBatch, BatchScan, Check, NOTHING, Step};
 use crate::segment::{Segment, load_indexes};
-use crate::written::Mark;
+use crate::written::Saved;
 
 /// Recovers the log in `dir`.
 pub(crate) async fn recover(
@@ -79,6 +79,7 @@ pub(crate) async fn recover(
     }
     work.check_aborted().await?;
     work.remove_leftovers(&listing).await?;
+    work.remove_misleading(&listing).await?;
     opening.log_start = work.believed_start(opening.log_start);
     work.apply_log_start(opening.log_start).await?;
     work.keep_snapshots(listing.snapshots).await?;
@@ -104,6 +105,8 @@ struct Work {
     /// Epochs of scanned batches and where each begins.
     seen_epochs: Vec<EpochEntry>,
     names_changed: bool,
+    /// Up to where the index files of the active segment are as they should be; `None` where they are of no use.
+    led_to: Option<u64>,
     report: RecoveryReport,
 }
 
@@ -133,6 +136,7 @@ impl Work {
             end: Offset::ZERO,
             seen_epochs: Vec::new(),
             names_changed: false,
+            led_to: None,
             report: RecoveryReport::default(),
         }
     }
@@ -188,9 +192,11 @@ impl Work {
                 reason,
             ));
         }
+        self.led_to = Some(active.size.get());
         if let Some(damage) = loaded.damage {
             tracing::warn!(path = %path.display(), %damage, "rebuilt an index from its log");
             self.report.indexes_rebuilt += 1;
+            self.led_to = None;
         }
         self.end = loaded.indexes.end();
         active.set_warm(file, loaded.indexes);
@@ -214,8 +220,9 @@ impl Work {
         let mut epoch = LeaderEpoch::NONE;
         let mut index = first;
         let mut marked = match written {
-            Some(mark) if mark > recovery_point => self.trust_written(first, mark).await?,
-            Some(_) | None => None,
+            // What was on the disk was written, too.
+            Some(mark) => self.trust_written(first, mark.max(recovery_point)).await?,
+            None => None,
         };
         if let Some(marked) = &marked {
             index = marked.index;
@@ -228,6 +235,7 @@ impl Work {
             };
             epoch = scanned.epoch;
             self.end = scanned.end;
+            self.led_to = scanned.led_to;
             if let Some((position, reason)) = scanned.bad {
                 let bad = (position, reason.clone());
                 // Zeros that were written ahead of the batches hide nothing.
@@ -268,15 +276,16 @@ impl Work {
         epoch: LeaderEpoch,
     ) -> Result<Scanned, LogError> {
         let indexes = Indexes::new(segment.base, self.interval_bytes);
-        self.scan_segment(segment, epoch, indexes).await
+        self.scan_segment(segment, epoch, indexes, NOTHING).await
     }
 
-    /// Checks a segment from where its indexes end on.
+    /// Checks a segment from where its indexes end on; goes by headers up to `believed`.
     async fn scan_segment(
         &mut self,
         segment: &Segment,
         epoch: LeaderEpoch,
         mut indexes: Indexes,
+        believed: Offset,
     ) -> Result<Scanned, LogError> {
         let path = segment.path();
         let file = self.open_log(&path).await?;
@@ -284,7 +293,8 @@ impl Work {
         let from = indexes.resume_position();
         self.check_begin(segment, &file).await?;
         let mut scan = BatchScan::new(file.clone(), Check::Checksums, segment.base, from, size)
-            .after(self.end, epoch);
+            .after(self.end, epoch)
+            .believing(believed);
         let (mut first_timestamp, mut first_offset, mut before) = (None, None, None);
         let mut follows = from == 0;
         let bad = loop {
@@ -322,9 +332,11 @@ impl Work {
         }
         self.forget_aborted(segment, first_offset).await?;
         self.report.segments_scanned += 1;
-        self.report.bytes_scanned += scan.position() - from;
+        self.report.bytes_scanned += scan.position() - from - scan.believed_bytes();
         Ok(Scanned {
             file,
+            led_to: None,
+            believed_bytes: scan.believed_bytes(),
             indexes,
             bad,
             end: scan.next_offset(),
@@ -416,15 +428,10 @@ impl Work {
                 state.options.cache.add(segment);
             }
         }
-        let marked = match self.recovery_point {
-            // Their files are as they should be.
-            None => Some(self.end),
-            Some(_) => opening.written.filter(|_| self.report.bytes_trusted > 0),
-        };
-        if let Some(end) = marked {
-            let (segment, bytes) = (state.active().base, state.active().size.get());
-            state.mark = Mark::at(end.min(self.end), segment, bytes);
-        }
+        // A log that was emptied has no such files.
+        let led_to = self.led_to.filter(|_| !self.report.log_start_ahead);
+        let newest = self.report.snapshots.first().copied();
+        state.saved = Saved::up_to(state.active().base, led_to.unwrap_or(0), newest);
         state.dirty_since = (state.durable_end < state.written_end).then(time::now);
         if self.recovery_point.is_some() {
             // What was above the recovery point may be in the page cache only.
@@ -470,6 +477,10 @@ fn note_rebuild(report: &mut RecoveryReport, base: Offset) {
 /// One segment after its scan.
 struct Scanned {
     file: File,
+    /// Where its index files led to, which are as they should be up to there; `None` where they are of no use.
+    led_to: Option<u64>,
+    /// Bytes that were passed by their headers.
+    believed_bytes: u64,
     indexes: Indexes,
     bad: Option<(u64, BadBatch)>,
     end: Offset,

@@ -14,7 +14,7 @@ use std::io;
 use bytes::Bytes;
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{BatchHeader, records_of};
-use thalweg_reactor::fs::{self, File, OpenMode};
+use thalweg_reactor::fs::{self, File};
 use thalweg_types::Offset;
 
 use crate::error::{LogError, ReadError};
@@ -62,18 +62,9 @@ impl Log {
     /// [`LogError::Io`], also when it is not there.
     pub async fn load_snapshot(&self, at: Offset) -> Result<Bytes, LogError> {
         let path = snapshot_path(&self.inner.dir, at);
-        let load = async {
-            let file = fs::open(&path, OpenMode::Read).await?;
-            let length = fs::len(&file).await?;
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            if length > SNAPSHOT_BYTES_MAX {
-                let text = format!("{length} bytes are too many for a snapshot");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-            }
-            fs::read_at(&file, 0, length).await
-        };
-        let bytes = load.await.map_err(LogError::io("read", &path))?;
-        Ok(bytes.freeze())
+        fs::read_file(&path, SNAPSHOT_BYTES_MAX)
+            .await
+            .map_err(LogError::io("read", &path))
     }
 
     /// Removes the snapshot at `at`, which the owner can not believe.

@@ -1,24 +1,26 @@
-//! What needs no check after a kill: a *mark* says up to where a log was written while its indexes and a
-//! snapshot of its owner's state were put beside it.
+//! What needs no check after a kill: a *mark* says up to where a log was written.
 //!
 //! A write that has ended is in the page cache, and a process that is killed takes nothing from there. So
 //! a start on the same boot of the system and the same mount of the file system checks only what lies
 //! above the mark of each log. Nothing of a mark is made durable: after anything but a kill it is
 //! worthless, and is known to be by [`fs::cache_lifetime`].
 //!
-//! Order: indexes of the segment, snapshot, then the mark in the directory's file, many logs at a time.
-//! A start reads the file, and takes it away before any log is written to; what has been opened by its mark
-//! gets it back with the first marks of that life.
+//! The marks of all logs of a directory are lines of one file, so that many logs are marked by one write. A
+//! start goes by the batch headers from the last entry of an index to the mark. Now and then a log is
+//! *saved* ([`Log::save_way`]): its indexes and a snapshot of its owner's state are put beside it, not
+//! durably either, so that the way to the mark stays short.
+//!
+//! Marks hold over starts: the file of the last life stays until every log is open, and is replaced by the
+//! marks of the logs as they are then. Only what was opened is written to, and a mark that its log
+//! contradicts takes the file away before anything is cut.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytes::Bytes;
 use thalweg_reactor::fs;
-use thalweg_reactor::time::{self, Instant};
 use thalweg_types::Offset;
-use thalweg_types::limits::{MARK_AGE_MS_MAX, MARK_BYTES_MIN, MARK_SEGMENT_SHARE};
+use thalweg_types::limits::{MARK_BYTES_MIN, MARK_SEGMENT_SHARE};
 
 use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
 use crate::error::LogError;
@@ -64,7 +66,7 @@ impl Marks {
         })
     }
 
-    /// Takes the file of the last life away: what is written from here on is another thing.
+    /// Takes the file away: what it says is not so.
     pub(crate) async fn take_away(dir: &Path) -> io::Result<()> {
         match fs::unlink(&dir.join(FILE)).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -85,7 +87,7 @@ impl Marks {
         &self.found
     }
 
-    /// Writes all marks of this life.
+    /// Writes all marks.
     pub(crate) async fn write(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
         let Some(lifetime) = &self.lifetime else {
             return Ok(());
@@ -109,83 +111,88 @@ fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<PartitionOffsets> {
     parse_partition_offsets(rest.get(1..)?).ok()
 }
 
-/// The newest mark of a log.
+/// How far the files beside a log lead a start on its way to the mark.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
-    /// Everything below was written.
-    pub(crate) end: Offset,
+pub(crate) struct Saved {
     segment: Offset,
     bytes: u64,
-    at: Instant,
-    /// The files beside the log are those of the mark. They are not before the first one of a log that
-    /// was checked from its recovery point on.
-    holds: bool,
+    /// Offset of the snapshot that the next one replaces.
+    snapshot: Option<Offset>,
 }
 
-impl Mark {
-    /// Of a log that ends at `end`, at byte `bytes` of `segment`.
-    pub(crate) fn at(end: Offset, segment: Offset, bytes: u64) -> Mark {
-        Mark {
-            end,
+impl Saved {
+    /// They lead to byte `bytes` of `segment`.
+    pub(crate) fn up_to(segment: Offset, bytes: u64, snapshot: Option<Offset>) -> Saved {
+        Saved {
             segment,
             bytes,
-            at: time::now(),
-            holds: true,
+            snapshot,
         }
     }
 
-    /// Of a log that is not marked and begins at `start`.
-    pub(crate) fn none(start: Offset) -> Mark {
-        Mark {
-            holds: false,
-            ..Mark::at(start, start, 0)
-        }
+    /// There are none yet: the log begins at `start`.
+    pub(crate) fn nothing(start: Offset) -> Saved {
+        Saved::up_to(start, 0, None)
     }
 }
 
 impl State {
-    fn is_mark_due(&self, now: Instant) -> bool {
-        if self.stage != Stage::Open || self.written_end <= self.mark.end {
+    fn is_way_long(&self) -> bool {
+        if self.stage != Stage::Open {
             return false;
         }
         let active = self.active();
         let size = active.size.get();
-        let since = match active.base == self.mark.segment {
-            true => size.saturating_sub(self.mark.bytes),
+        let since = match active.base == self.saved.segment {
+            true => size.saturating_sub(self.saved.bytes),
             false => size,
         };
-        let age = now.saturating_duration_since(self.mark.at);
         since >= MARK_BYTES_MIN.max(size / MARK_SEGMENT_SHARE)
-            || age >= Duration::from_millis(MARK_AGE_MS_MAX)
+    }
+
+    /// Markers in closed segments are not looked for at a start that believes a mark above them.
+    fn has_untold_markers(&self) -> bool {
+        let from = self.segment_for(self.recovery_point);
+        let closed = self.segments.len().saturating_sub(1);
+        let closed = self.segments.get(from..closed).unwrap_or_default();
+        closed.iter().any(|s| s.aborted.borrow().is_unsaved())
     }
 }
 
 impl Log {
-    /// True when so much has been written since the last mark, or so long ago, that a start after a kill
-    /// would have much to check.
-    #[must_use]
-    pub fn is_mark_due(&self, now: Instant) -> bool {
-        self.inner.state.borrow().is_mark_due(now)
-    }
-
-    /// Everything below needs no check after a kill, once the directory's file of marks says so.
+    /// Everything below needs no check after a kill, once the directory's file of marks says so
+    /// ([`crate::LogDir::write_marks`]). Its owner has told of every marker below
+    /// ([`Log::note_aborted`]). `None` while nothing new can be said: the mark before it holds.
     #[must_use]
     pub fn mark(&self) -> Option<Offset> {
-        let mark = self.inner.state.borrow().mark;
-        mark.holds.then_some(mark.end)
+        let state = self.inner.state.borrow();
+        match state.stage {
+            Stage::Open | Stage::Closing => {}
+            Stage::Closed | Stage::Offline(_) => return None,
+        }
+        (!state.has_untold_markers()).then_some(state.written_end)
     }
 
-    /// Marks the log as written up to `at`, which `snapshot` describes. Not durable.
+    /// True when a start after a kill would have to go by many headers, or tell of aborted transactions anew.
+    #[must_use]
+    pub fn is_way_long(&self) -> bool {
+        let state = self.inner.state.borrow();
+        state.is_way_long() || (state.stage == Stage::Open && state.has_untold_markers())
+    }
+
+    /// Saves what leads a start after a kill to the mark: the indexes of the active segment, and `snapshot`,
+    /// which describes the log below `at`. Not durable.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the mark before it holds. [`LogError::Closed`] and [`LogError::Offline`].
+    /// [`LogError::Io`]; what was there before leads as far as it did. [`LogError::Closed`] and
+    /// [`LogError::Offline`].
     ///
     /// # Panics
     /// When `at` lies above the written end.
-    pub async fn set_mark(&self, at: Offset, snapshot: Vec<u8>) -> Result<(), LogError> {
+    pub async fn save_way(&self, at: Offset, snapshot: Vec<u8>) -> Result<(), LogError> {
         let (segment, bytes) = {
             let state = self.inner.state.borrow();
-            assert!(at <= state.written_end, "only what is written is marked");
+            assert!(at <= state.written_end, "only what is written is described");
             let active = state.active();
             (active.clone(), active.size.get())
         };
@@ -229,9 +236,10 @@ impl Log {
             .judged(written.map_err(LogError::io("write", &path)))?;
         let before = {
             let mut state = self.inner.state.borrow_mut();
-            let before = std::mem::replace(&mut state.mark, Mark::at(at, segment.base, bytes));
-            let is_base = state.segments.iter().any(|s| s.base == before.end);
-            (before.holds && before.end < at && !is_base).then_some(before.end)
+            let saved = Saved::up_to(segment.base, bytes, Some(at));
+            let before = std::mem::replace(&mut state.saved, saved).snapshot;
+            let is_base = |at| state.segments.iter().any(|s| s.base == at);
+            before.filter(|before| *before < at && !is_base(*before))
         };
         if let Some(before) = before {
             let path = snapshot_path(dir, before);

@@ -74,7 +74,7 @@ pub const APPEND_QUEUED_BYTES_MAX: usize = 2 * SHARD_REQUEST_MEMORY_BYTES as usi
 
 /// Flushes of one log directory that acknowledgements wait for (`flush.messages=1`) and that are under
 /// way at once. Further ones wait, and cover what is written until their turn.
-pub const ACK_FLUSHES_AT_ONCE_MAX: usize = 8;
+pub const ACK_FLUSHES_AT_ONCE_MAX: usize = 32;
 
 /// Zeros written ahead of a log whose acknowledgements wait for the disk, in bytes: as much as its segment
 /// has, within this and [`ZEROS_STEP_BYTES_MAX`].
@@ -103,12 +103,16 @@ pub const FLUSH_LOOK_MS: u64 = 1_000;
 /// Logs of one shard that are flushed for their age at a time; the others follow.
 pub const FLUSHES_TOGETHER: usize = 2;
 
-/// Bytes written to a log before it is marked as written, so that a start after a kill checks only what is
-/// above the mark.
+/// Bytes that one shard writes before its logs are marked as written, so that a start after a kill checks only
+/// what is above the marks: at most so much per shard, and what is written while the marks are.
+pub const MARK_SHARD_BYTES: u64 = 128 * 1024 * 1024;
+
+/// Bytes written to a log before its indexes are saved for a start after a kill, which goes by the headers of
+/// what is above.
 pub const MARK_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
-/// Part of its segment, as a divisor, that is written before a log is marked again, if that is more: each
-/// mark writes the indexes of the whole segment.
+/// Part of its segment, as a divisor, that is written before the indexes of a log are saved again, if that is
+/// more: each time those of the whole segment are written.
 pub const MARK_SEGMENT_SHARE: u64 = 8;
 
 /// How long what lacks a file handle for a moment waits before it tries again, in milliseconds.
@@ -117,10 +121,10 @@ pub const HANDLE_WAIT_MS: u64 = 100;
 /// How often it tries: for a minute.
 pub const HANDLE_TRIES_MAX: u32 = 600;
 
-/// Age of a mark at which a log that has gone on is marked again, in milliseconds.
+/// Age of the marks of a shard at which logs that have gone on are marked again, in milliseconds.
 pub const MARK_AGE_MS_MAX: u64 = 30_000;
 
-/// Logs of one shard that are marked at a time.
+/// Logs of one shard whose indexes are saved at a time.
 pub const MARKS_TOGETHER: usize = 4;
 
 /// Slices of one vectored write (`IOV_MAX` of Linux).

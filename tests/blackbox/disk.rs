@@ -12,6 +12,7 @@ use crate::batch::{plain, read_all, values};
 use crate::broker::{Broker, Options};
 use crate::engine::has_strace;
 use crate::groups::{commit, fetch_all, with_coordinators};
+use crate::retention::large;
 use crate::wire::{Connection, Topic, error, newest, produce_request};
 
 /// The broker on plain system calls, where those of `calls` on `file` end with `errno`. strace steps aside
@@ -303,4 +304,60 @@ fn st_20_a_second_start_on_a_full_disk_serves_what_is_there() {
     broker.start_again();
     let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
     assert_eq!(got, [&b"kept"[..], b"more"]);
+}
+
+/// ST-31: on a file system without fallocate nothing is set apart, and all else is as it is elsewhere.
+#[test]
+fn st_31_a_file_system_without_fallocate_works() {
+    if !has_strace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    let words = [
+        "strace",
+        "-D",
+        "-f",
+        "-qqq",
+        "--seccomp-bpf",
+        "-o",
+        trace.to_str().expect("UTF-8"),
+        "-e",
+        "trace=fallocate",
+        "-e",
+        "inject=fallocate:error=EOPNOTSUPP",
+    ];
+    let leaked = words.map(|word| &*Box::leak(word.to_owned().into_boxed_str()));
+    let mut broker = Broker::start_with(Options {
+        wrapper: leaked.to_vec(),
+        ..Options::default()
+    });
+    let settings = [("flush.messages", "1"), ("segment.bytes", "1048576")];
+    let durable = broker.connect().create_topic("durable", 1, &settings);
+    let plainly = broker.connect().create_topic("plainly", 1, &settings[1..]);
+    for life in 0..3 {
+        let mut client = broker.connect();
+        for topic in [&durable, &plainly] {
+            for nth in 0..5 {
+                let at = client.append(topic, 0, plain(&[large(nth)]));
+                assert_eq!(at, life * 5 + nth, "{}", topic.name);
+            }
+            assert_eq!(
+                read_all(&mut client, topic, 0, 0).len() as i64,
+                (life + 1) * 5
+            );
+        }
+        client.create_topic(&format!("another-{life}"), 2, &[]);
+        assert!(!broker.data().join("thalweg-reserve").exists());
+        match life {
+            0 => broker.kill(),
+            _ => broker.stop(),
+        }
+        broker.start_again();
+    }
+    let trace = fs::read_to_string(trace).expect("what strace saw");
+    assert!(
+        trace.contains("EOPNOTSUPP"),
+        "fallocate was not called: {trace}"
+    );
 }

@@ -27,6 +27,7 @@ mod fetching;
 mod gate;
 mod group_offsets;
 mod groups;
+mod holding_still;
 mod idempotence;
 mod kill_loop;
 mod limits;

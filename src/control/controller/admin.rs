@@ -215,7 +215,7 @@ impl Controller {
     }
 
     /// What is told of partitions that are deleted meanwhile is left out: their names may be others'.
-    fn named<T>(&self, told: Vec<(TopicPartition, T)>) -> Vec<(PartitionName, T)> {
+    pub(super) fn named<T>(&self, told: Vec<(TopicPartition, T)>) -> Vec<(PartitionName, T)> {
         let image = &self.view.image;
         let named = told.into_iter().filter_map(|(id, what)| {
             image.partition(id)?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thalweg_reactor::{oneshot, task, time};
 use thalweg_storage::{Opening, PartitionName, Recovery};
-use thalweg_types::TopicPartition;
 use thalweg_types::limits::OPENING_SAID_EVERY_MS;
+use thalweg_types::{Offset, TopicPartition};
 
 use super::{Controller, StartError};
 use crate::progress::OpeningProgress;
@@ -33,9 +33,17 @@ async fn say_progress(progress: Arc<OpeningProgress>) {
     }
 }
 
+/// What became of the logs of a start.
+pub(super) struct AllOpened {
+    /// Those that could not be opened.
+    pub(super) not_open: BTreeMap<PartitionName, NotOpen>,
+    /// Up to where the others need no check after a kill.
+    pub(super) marks: Vec<(TopicPartition, Offset)>,
+}
+
 impl Controller {
-    /// Lets every shard open its partitions. Returns those that could not be.
-    pub(super) async fn open_all(&self) -> Result<BTreeMap<PartitionName, NotOpen>, StartError> {
+    /// Lets every shard open its partitions.
+    pub(super) async fn open_all(&self) -> Result<AllOpened, StartError> {
         let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
         for topic in self.view.image.topics() {
             for (index, partition) in &topic.partitions {
@@ -83,9 +91,11 @@ impl Controller {
                 .map_err(|_| StartError::ShardGone(shard))?;
             opening.push(opened);
         }
-        let mut not_open = BTreeMap::new();
+        let (mut not_open, mut marks) = (BTreeMap::new(), Vec::new());
         for (shard, opened) in opening.into_iter().enumerate() {
-            for failure in opened.await.ok_or(StartError::ShardGone(shard))? {
+            let applied = opened.await.ok_or(StartError::ShardGone(shard))?;
+            marks.extend(applied.marks);
+            for failure in applied.failures {
                 tracing::error!(shard, "{}", failure.line);
                 not_open.extend(failure.not_open);
             }
@@ -99,6 +109,6 @@ impl Controller {
             took_ms = so_far.took.as_millis() as u64,
             "all logs are open"
         );
-        Ok(not_open)
+        Ok(AllOpened { not_open, marks })
     }
 }

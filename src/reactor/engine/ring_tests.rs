@@ -1,6 +1,7 @@
 //! The driver at its edges: full queues, overflow, dropped futures, ready tasks all the time.
 
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::pin::pin;
 
@@ -60,7 +61,7 @@ fn content(finished: Finished) -> Vec<u8> {
 }
 
 #[test]
-fn more_operations_than_the_ring_has_room_for_wait_in_user_space() {
+fn st_27_more_operations_than_the_ring_has_room_for_wait_in_user_space() {
     let dir = tempfile::tempdir().unwrap();
     let file = file_of_pages(dir.path(), 100);
     let ring = tiny_ring(None);
@@ -80,7 +81,7 @@ fn more_operations_than_the_ring_has_room_for_wait_in_user_space() {
 }
 
 #[test]
-fn an_overflow_of_the_completion_queue_loses_and_doubles_nothing() {
+fn st_27_an_overflow_of_the_completion_queue_loses_and_doubles_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = file_of_pages(dir.path(), 64);
     // 16 places for completions, and 64 operations that the kernel completes within the submission.
@@ -111,7 +112,7 @@ fn an_overflow_of_the_completion_queue_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn dropping_futures_frees_slots_only_after_their_completions() {
+fn st_27_dropping_futures_frees_slots_only_after_their_completions() {
     let dir = tempfile::tempdir().unwrap();
     let file = file_of_pages(dir.path(), 20);
     let ring = tiny_ring(None);
@@ -140,6 +141,104 @@ fn dropping_futures_frees_slots_only_after_their_completions() {
     // A future that never was polled began nothing.
     drop(Rc::clone(&ring).run(read(&file, 0)));
     assert_eq!(ring.inner.borrow().unfinished(), 0);
+}
+
+/// The kernel tells of a write of the first `done` bytes only: they are written here, and the rest is the
+/// ring's business.
+fn cut_short(ring: &Ring, file: &std::fs::File, done: usize) {
+    let mut leaving = Leaving::default();
+    {
+        let mut inner = ring.inner.borrow_mut();
+        let index = inner.waiting.pop_back().unwrap();
+        let Slot::InKernel(in_flight) = &inner.slots[index as usize] else {
+            panic!("it waits")
+        };
+        let Op::Write(write) = &in_flight.op else {
+            panic!("it is a write")
+        };
+        let bytes: Vec<u8> = write.rest().flatten().copied().collect();
+        file.write_all_at(&bytes[..done], write.position()).unwrap();
+        inner.in_kernel += 1;
+        inner.on_completion(index, done as i32, &mut leaving);
+    }
+    assert!(leaving.wakers.is_empty() && leaving.dead.is_empty());
+}
+
+/// All of it at once, in random order: each operation ends once, with its own result, and writes whose
+/// futures were dropped are whole all the same.
+#[test]
+fn st_27_random_operations_end_once_each_whatever_happens_to_them() {
+    const PAGES: u8 = 120;
+    for seed in 1..=8_u64 {
+        let mut state = seed;
+        let mut below = |n: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % n
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let file = file_of_pages(dir.path(), PAGES);
+        let aside = std::fs::File::options()
+            .write(true)
+            .open(dir.path().join("pages"))
+            .unwrap();
+        // With 1,000 in the kernel its 16 places for completions overflow.
+        let ring = tiny_ring([None, Some(1_000)][below(2) as usize]);
+        let mut written = vec![false; usize::from(PAGES)];
+        let mut running = Vec::new();
+        for page in 0..PAGES {
+            let is_write = below(2) == 0;
+            written[usize::from(page)] = is_write;
+            let op = match is_write {
+                true => {
+                    let halves = [PAGE / 4, PAGE - PAGE / 4];
+                    let parts = halves.map(|len| Bytes::from(vec![!page; len]));
+                    let offset = u64::from(page) * PAGE as u64;
+                    Op::Write(WriteOp::new(file.clone(), parts.to_vec(), offset))
+                }
+                false => read(&file, page),
+            };
+            let mut one = Rc::clone(&ring).run(op);
+            assert!(poll(&mut one).is_pending());
+            if is_write && below(3) == 0 {
+                cut_short(&ring, &aside, 1 + below(PAGE as u64 - 1) as usize);
+            }
+            match below(4) {
+                0 => drop(one),
+                _ => running.push((page, one)),
+            }
+            if below(10) == 0 {
+                ring.turn();
+            }
+        }
+        ring.drain();
+        for (page, one) in &mut running {
+            let Poll::Ready(finished) = poll(one) else {
+                panic!("seed {seed}: drained")
+            };
+            match written[usize::from(*page)] {
+                true => finished.result.unwrap(),
+                false => assert_eq!(content(finished), [*page; PAGE], "seed {seed}"),
+            }
+        }
+        let on_disk = std::fs::read(dir.path().join("pages")).unwrap();
+        for (page, bytes) in (0..PAGES).zip(on_disk.chunks(PAGE)) {
+            let of = if written[usize::from(page)] {
+                !page
+            } else {
+                page
+            };
+            assert_eq!(bytes, [of; PAGE], "seed {seed}, page {page}");
+        }
+        let inner = ring.inner.borrow();
+        assert_eq!((inner.unfinished(), inner.in_kernel), (0, 0));
+        let free: std::collections::BTreeSet<u32> = inner.free.iter().copied().collect();
+        assert_eq!(
+            (free.len(), inner.free.len()),
+            (inner.slots.len(), inner.slots.len())
+        );
+    }
 }
 
 #[test]

@@ -23,8 +23,8 @@ use crate::workers::{NAMESPACE, Pool, REAPER, SYNCERS};
 pub struct DirEntry {
     /// The name within the directory.
     pub name: OsString,
-    /// What it names.
-    pub meta: FileMeta,
+    /// True for a directory (links are followed).
+    pub is_dir: bool,
 }
 
 /// Facts about a file or directory.
@@ -183,18 +183,44 @@ pub async fn list_dir(path: &Path) -> io::Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
         for entry in perform(Operation::Look(path), || fs::read_dir(path))? {
             let entry = entry?;
-            match fs::metadata(entry.path()) {
-                Ok(meta) => {
-                    entries.push(DirEntry {
-                        name: entry.file_name(),
-                        meta: FileMeta::of(&meta),
-                    });
+            match is_dir(&entry) {
+                Ok(is_dir) => {
+                    let name = entry.file_name();
+                    entries.push(DirEntry { name, is_dir });
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(FsError::wrap("stat", &entry.path(), None, error)),
             }
         }
         Ok(entries)
+    })
+    .await
+}
+
+/// Most file systems tell it with the name.
+fn is_dir(entry: &fs::DirEntry) -> io::Result<bool> {
+    let kind = entry.file_type()?;
+    match kind.is_symlink() {
+        true => Ok(fs::metadata(entry.path())?.is_dir()),
+        false => Ok(kind.is_dir()),
+    }
+}
+
+/// Lengths of files of a directory; `None` for a name that is not there.
+///
+/// # Errors
+/// The kernel's.
+pub async fn lengths(dir: &Path, names: Vec<String>) -> io::Result<Vec<Option<u64>>> {
+    run(&NAMESPACE, "stat", dir, move |dir| {
+        let length = |name| {
+            let path = dir.join(name);
+            match perform(Operation::Look(&path), || fs::metadata(&path)) {
+                Ok(meta) => Ok(Some(meta.len())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(FsError::wrap("stat", &path, None, error)),
+            }
+        };
+        names.into_iter().map(length).collect()
     })
     .await
 }
@@ -387,19 +413,40 @@ fn sync_dir_now(path: &Path) -> io::Result<()> {
 /// The kernel's; `FileTooLarge` if it has more than `bytes_max` bytes.
 pub async fn read_file(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
     run(&NAMESPACE, "read", path, move |path| {
-        let mut content = Vec::new();
-        let limit = u64::try_from(bytes_max)
-            .unwrap_or(u64::MAX)
-            .saturating_add(1);
-        perform(Operation::Look(path), || fs::File::open(path))?
-            .take(limit)
-            .read_to_end(&mut content)?;
-        if content.len() > bytes_max {
-            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-        }
-        Ok(Bytes::from(content))
+        read_now(path, bytes_max)
     })
     .await
+}
+
+/// As [`read_file`], of many files; `None` for one that is not there, or has too many bytes.
+///
+/// # Errors
+/// The kernel's.
+pub async fn read_files(paths: Vec<PathBuf>, bytes_max: usize) -> io::Result<Vec<Option<Bytes>>> {
+    let read = move |path: &PathBuf| match read_now(path, bytes_max) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge => Ok(None),
+            _other => Err(FsError::wrap("read", path, None, error)),
+        },
+    };
+    let work = move || paths.iter().map(read).collect();
+    NAMESPACE.run(work).await
+}
+
+fn read_now(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
+    let file = perform(Operation::Look(path), || fs::File::open(path))?;
+    let limit = u64::try_from(bytes_max)
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    // One more than it has, so that the end is met without another piece of memory.
+    let room = file.metadata()?.len().min(limit - 1) + 1;
+    let mut content = Vec::with_capacity(usize::try_from(room).unwrap_or(0));
+    file.take(limit).read_to_end(&mut content)?;
+    if content.len() > bytes_max {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    Ok(Bytes::from(content))
 }
 
 /// Replaces a file's content so that a crash leaves the old or the new, durably: writes

@@ -4,12 +4,13 @@
 
 mod common;
 
+use std::future::Future;
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
 use common::on_both_engines;
 use thalweg_reactor::fs::{self, File, OpenMode};
-use thalweg_reactor::{stats, task};
+use thalweg_reactor::{in_place, stats, task};
 
 async fn fresh(dir: &Path) -> File {
     fs::open(&dir.join("data"), OpenMode::CreateNew)
@@ -138,11 +139,16 @@ fn names_and_sizes() {
             fs::sync_dir(&sub).await.unwrap();
             let listed = fs::list_dir(&sub).await.unwrap();
             assert_eq!(listed.len(), 1);
-            assert_eq!(
-                (listed[0].name.to_str(), listed[0].meta.len),
-                (Some("two"), 100)
-            );
-            assert!(listed[0].meta.modified_ms > 0 && !listed[0].meta.is_dir);
+            assert_eq!(listed[0].name.to_str(), Some("two"));
+            assert!(!listed[0].is_dir);
+            let names = vec!["two".to_owned(), "none".to_owned()];
+            let lengths = fs::lengths(&sub, names).await.unwrap();
+            assert_eq!(lengths, [Some(100), None]);
+            let paths = vec![two.clone(), sub.join("none")];
+            let read = fs::read_files(paths.clone(), 100).await.unwrap();
+            assert_eq!(read, [Some(Bytes::from(vec![0; 100])), None]);
+            assert_eq!(fs::read_files(paths, 99).await.unwrap(), [None, None]);
+            assert!(fs::metadata(&two).await.unwrap().modified_ms > 0);
             assert!(fs::metadata(&sub).await.unwrap().is_dir);
             drop(fs::open(&two, OpenMode::Create).await.unwrap());
             assert_eq!(fs::metadata(&two).await.unwrap().len, 100);
@@ -218,5 +224,44 @@ fn files_work_without_a_runtime_of_ours() {
             .unwrap();
         fs::sync_data(&file).await.unwrap();
         assert_eq!(fs::read_at(&file, 1, 10).await.unwrap(), "bc");
+    });
+}
+
+/// Names and cached pages need no other thread where a thread serves nobody; what waits for a disk goes there.
+#[test]
+fn what_is_in_memory_is_done_in_place() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        runtime.block_on(async {
+            let content = Bytes::from(vec![7u8; 2_000_000]);
+            let file = fresh(dir.path()).await;
+            fs::write_at(&file, vec![content.clone()], 0).await.unwrap();
+            let mut polls = 0;
+            let mut work = Box::pin(in_place(async {
+                assert_eq!(fs::list_dir(dir.path()).await.unwrap().len(), 1);
+                let file = fs::open(&path, OpenMode::ReadWrite).await.unwrap();
+                assert_eq!(fs::read_at(&file, 0, 3_000_000).await.unwrap(), content);
+                assert_eq!(
+                    fs::read_at(&file, 1_999_999, 5).await.unwrap(),
+                    &content[..1]
+                );
+                assert_eq!(fs::read_file(&path, 2_000_000).await.unwrap(), content);
+                let other = dir.path().join("other");
+                fs::replace_file(&other, Bytes::from_static(b"x"))
+                    .await
+                    .unwrap();
+                assert_eq!(fs::len(&file).await.unwrap(), 2_000_000);
+            }));
+            std::future::poll_fn(|cx| {
+                polls += 1;
+                work.as_mut().poll(cx)
+            })
+            .await;
+            assert_eq!(polls, 1);
+            // A flush goes its way.
+            in_place(fs::sync_data(&file)).await.unwrap();
+            assert_eq!(fs::list_dir(dir.path()).await.unwrap().len(), 2);
+        });
     });
 }

@@ -59,26 +59,26 @@ impl Partition {
             .has_durable_segment_above(recorded.unwrap_or_default())
     }
 
-    /// True when much has been written since the log was last marked.
-    pub(crate) fn is_mark_due(&self, now: Instant) -> bool {
-        self.log().is_mark_due(now)
+    /// True when a start after a kill would have a long way to the log's mark.
+    pub(crate) fn is_way_long(&self) -> bool {
+        self.log().is_way_long()
     }
 
-    /// Marks the log as written up to now, with what it says of its producers.
-    pub(crate) async fn mark(self: Rc<Self>) {
+    /// Saves what makes that way short, with what the log says of its producers.
+    pub(crate) async fn save_way(self: Rc<Self>) {
         let (at, snapshot) = self.replica.borrow().producer_snapshot();
-        match self.log().set_mark(at, snapshot).await {
+        match self.log().save_way(at, snapshot).await {
             Ok(()) | Err(LogError::Closed | LogError::Offline { .. }) => {}
             Err(error) => self.say(|more| {
                 tracing::warn!(partition = %self.log().name(), %error, left_out = more,
-                    "not marked: a start after a kill has more to check");
+                    "indexes not saved: a start after a kill has more to read");
             }),
         }
     }
 
     /// The log's mark, if the file of marks does not have it.
     pub(crate) fn new_mark(&self) -> Option<Offset> {
-        let mark = self.log().mark()?;
+        let mark = self.log().mark().filter(|mark| *mark > Offset::ZERO)?;
         (self.mark_recorded.get() != Some(mark)).then_some(mark)
     }
 

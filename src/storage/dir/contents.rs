@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use thalweg_reactor::fs;
+use thalweg_types::limits::TURN_ELEMENTS_MAX;
 use thalweg_types::{TopicId, Uuid};
 
 use super::LogDir;
@@ -103,20 +104,17 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn contents(&self) -> Result<(Vec<PartitionDir>, Vec<FutureDir>), LogError> {
-        let (mut found, mut futures) = (Vec::new(), Vec::new());
+        let (mut names, mut futures) = (Vec::new(), Vec::new());
         for entry in fs::list_dir(&self.path)
             .await
             .map_err(LogError::io("list", &self.path))?
         {
-            let Some(name) = entry.name.to_str().filter(|_| entry.meta.is_dir) else {
+            let Some(name) = entry.name.to_str().filter(|_| entry.is_dir) else {
                 continue;
             };
             let path = self.path.join(name);
             match dir_kind(name) {
-                DirKind::Partition(name) => {
-                    let topic_id = partition_files::load_topic_id(&path).await?;
-                    found.push(PartitionDir { name, topic_id });
-                }
+                DirKind::Partition(name) => names.push(name),
                 DirKind::Deleted => {
                     fs::remove_dir_all(&path)
                         .await
@@ -130,8 +128,17 @@ impl LogDir {
                 DirKind::Stray | DirKind::Other => {}
             }
         }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
+        names.sort();
         futures.sort_by(|a, b| a.folder.cmp(&b.folder));
+        let mut found = Vec::with_capacity(names.len());
+        for some in names.chunks(TURN_ELEMENTS_MAX) {
+            let dirs = some.iter().map(|name| self.path.join(name.to_string()));
+            let ids = partition_files::load_topic_ids(dirs)
+                .await
+                .map_err(LogError::io("read the topic ids in", &self.path))?;
+            let some = some.iter().cloned().zip(ids);
+            found.extend(some.map(|(name, topic_id)| PartitionDir { name, topic_id }));
+        }
         Ok((found, futures))
     }
 
@@ -143,7 +150,7 @@ impl LogDir {
         let entries = fs::list_dir(&self.path)
             .await
             .map_err(LogError::io("list", &self.path))?;
-        let dirs = entries.iter().filter(|entry| entry.meta.is_dir);
+        let dirs = entries.iter().filter(|entry| entry.is_dir);
         let names = dirs.filter_map(|entry| entry.name.to_str()?.parse().ok());
         let mut names: Vec<PartitionName> = names.collect();
         names.sort();

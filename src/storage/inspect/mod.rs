@@ -283,7 +283,7 @@ async fn inspect_dir(dir: &Path, out: &mut Out<'_>) -> io::Result<()> {
     let mut names: Vec<String> = fs::list_dir(dir)
         .await?
         .into_iter()
-        .filter(|entry| !entry.meta.is_dir)
+        .filter(|entry| !entry.is_dir)
         .map(|entry| entry.name.to_string_lossy().into_owned())
         .collect();
     names.sort_by_key(|name| {
@@ -354,7 +354,7 @@ async fn partitions_in(dir: &Path) -> io::Result<Vec<String>> {
     let mut names: Vec<String> = fs::list_dir(dir)
         .await?
         .into_iter()
-        .filter(|entry| entry.meta.is_dir)
+        .filter(|entry| entry.is_dir)
         .map(|entry| entry.name.to_string_lossy().into_owned())
         .filter(|name| match dir_kind(name) {
             DirKind::Partition(_) | DirKind::Stray => true,

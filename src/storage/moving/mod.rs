@@ -160,7 +160,10 @@ impl FutureLog {
             for entry in listed.map_err(LogError::io("list", &future.dir))? {
                 let base = entry.name.to_str().and_then(crate::name::base_of_log);
                 if let Some(base) = base {
-                    let found = (entry.meta.len, entry.meta.modified_ms);
+                    let path = future.dir.join(&entry.name);
+                    let meta = fs::metadata(&path).await;
+                    let meta = meta.map_err(LogError::io("stat", &path))?;
+                    let found = (meta.len, meta.modified_ms);
                     future.found.insert(base, found);
                 }
             }
@@ -630,6 +633,11 @@ impl Log {
                 log: self.written_end(),
                 log_bytes: self.size_bytes(),
             });
+        }
+        let owed = self.inner.state.borrow().epochs_owed.clone();
+        if let Some(epochs) = owed {
+            // Here nobody would know that the file lacks one.
+            log.store_epochs(&epochs).await?;
         }
         log.flush().await?;
         Ok((log, report))

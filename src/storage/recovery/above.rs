@@ -17,7 +17,7 @@ use crate::error::LogError;
 use crate::index::{INDEX_ENTRY_BYTES, absolute, decode_entries};
 use crate::indexes::Indexes;
 use crate::name::{index_path, time_index_path};
-use crate::scan::{BatchScan, Check, Step};
+use crate::scan::{BatchScan, Check, NOTHING, Step};
 use crate::segment::Segment;
 use crate::time_index::{TIME_INDEX_ENTRY_BYTES, decode_entries as decode_times};
 
@@ -42,7 +42,7 @@ impl Work {
             return Ok(None);
         }
         let scanned = self
-            .scan_segment(segment, LeaderEpoch::NONE, indexes)
+            .scan_segment(segment, LeaderEpoch::NONE, indexes, NOTHING)
             .await?;
         Ok((scanned.end >= recovery_point).then_some(scanned))
     }

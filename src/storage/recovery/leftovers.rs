@@ -9,7 +9,7 @@ use super::Work;
 use crate::dir::Checkpoint;
 use crate::error::LogError;
 use crate::listing::Listing;
-use crate::name::snapshot_path;
+use crate::name::{index_path, snapshot_path, time_index_path};
 use crate::options::{Opening, Recovery};
 use crate::segment::Segment;
 use crate::snapshots::useless;
@@ -35,6 +35,19 @@ impl Work {
         }
         tell_false_start(&self.dir, start, self.end);
         None
+    }
+
+    /// Index files of the active segment that were of no use would mislead a start that believes the log's
+    /// mark. A loss of power that brings them back takes the mark.
+    pub(super) async fn remove_misleading(&mut self, listing: &Listing) -> Result<(), LogError> {
+        let active = self.segments.last().map(|segment| segment.base);
+        let active = active.filter(|base| self.led_to.is_none() && listing.indexed.contains(base));
+        let Some(base) = active else { return Ok(()) };
+        let names_changed = self.names_changed;
+        self.remove_file(&index_path(&self.dir, base)).await?;
+        self.remove_file(&time_index_path(&self.dir, base)).await?;
+        self.names_changed = names_changed;
+        Ok(())
     }
 
     /// Gives an empty log its first segment, and empties a log whose segments are all below its start

@@ -1,6 +1,7 @@
 //! What a mark spares a start after a kill ([`crate::written`]): everything below it was written and is
-//! in the page cache or on the disk, so that only its structure is looked at, by the indexes that were
-//! written with the mark. Where that contradicts the mark, the mark is not believed.
+//! in the page cache or on the disk, so that only its structure is looked at: by the indexes as far as they were
+//! saved, then by the headers of batches. Where that contradicts the mark, no mark of the directory is believed
+//! any more.
 
 use std::rc::Rc;
 
@@ -13,6 +14,7 @@ use crate::indexes::Indexes;
 use crate::options::Gaps;
 use crate::scan::BadBatch;
 use crate::segment::{Segment, Warm, load_indexes, read_index_files};
+use crate::written::Marks;
 
 /// The segment that holds the mark, checked from the last entry of its index on.
 pub(super) struct Marked {
@@ -33,6 +35,12 @@ impl Work {
         if marked.is_none() {
             tracing::warn!(dir = %self.dir.display(), %mark,
                 "the log is not as its last process marked it; checking all above the recovery point");
+            // Before anything is cut, and written anew: the mark would say that it was written long ago.
+            if let Some(parent) = self.dir.parent() {
+                Marks::take_away(parent)
+                    .await
+                    .map_err(LogError::io("take the marks of", parent))?;
+            }
             for segment in self.segments.get(first..).unwrap_or_default() {
                 segment.drop_memory();
             }
@@ -46,7 +54,8 @@ impl Work {
         first: usize,
         mark: Offset,
     ) -> Result<Option<Marked>, LogError> {
-        let index = self.segment_of(mark);
+        // The one before a segment that begins at the mark was active when it was marked.
+        let index = self.segment_of(Offset(mark.0.saturating_sub(1))).max(first);
         let mut trusted = 0;
         for at in first..index {
             let (segment, next) = (self.segments[at].clone(), self.segments[at + 1].base);
@@ -61,18 +70,17 @@ impl Work {
         };
         let size = segment.size.get();
         let read = read_index_files(&self.dir, segment.base, size, self.interval_bytes);
-        let indexes = match read
+        let read = read
             .await
-            .map_err(|error| self.unreadable(&segment, &error))?
-        {
-            Ok(indexes) => indexes,
-            // The headers tell as well, only slower.
-            Err(_) => Indexes::new(segment.base, self.interval_bytes),
-        };
-        trusted += indexes.resume_position();
+            .map_err(|error| self.unreadable(&segment, &error))?;
+        let led_to = read.as_ref().ok().map(Indexes::resume_position);
+        // The headers tell as well, only slower.
+        let indexes = read.unwrap_or_else(|_| Indexes::new(segment.base, self.interval_bytes));
         let scanned = self
-            .scan_segment(&segment, LeaderEpoch::NONE, indexes)
+            .scan_segment(&segment, LeaderEpoch::NONE, indexes, mark)
             .await?;
+        trusted += led_to.unwrap_or(0) + scanned.believed_bytes;
+        let scanned = Scanned { led_to, ..scanned };
         if scanned.end < mark {
             return Ok(None);
         }

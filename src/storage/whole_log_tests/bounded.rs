@@ -31,8 +31,8 @@ async fn starts(
     test.log.flush().await.expect("flushed");
     let recovery_point = test.log.recovery_point();
     assert_eq!(recovery_point, test.log.written_end());
-    let marked = test.log.set_mark(recovery_point, vec![7]).await;
-    marked.expect("marked");
+    let saved = test.log.save_way(recovery_point, vec![7]).await;
+    saved.expect("saved");
     test.fill(TAIL).await;
     let end = test.log.written_end();
     let all = test.read_all().await;

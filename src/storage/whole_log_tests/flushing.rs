@@ -377,7 +377,7 @@ async fn lives_with_zeros(dir: &Path, seed: u64) {
         } else {
             if life % 3 == 1 {
                 let at = test.log.written_end();
-                test.log.set_mark(at, vec![7]).await.expect("marked");
+                test.log.save_way(at, vec![7]).await.expect("saved");
             }
             let recovery_point = test.log.recovery_point();
             opening = Opening::from(Recovery::AfterCrash { recovery_point });
