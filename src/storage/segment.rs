@@ -328,6 +328,9 @@ impl Segment {
             return Ok(warm);
         }
         let unsaved = loaded.indexes.unsaved;
+        // What is read by this handle is a header here and there, and what is in the page cache already:
+        // read-ahead would only push out what others read.
+        fs::no_read_ahead(&file);
         let warm = self.set_warm(file, loaded.indexes);
         if unsaved && let Err(error) = self.save_indexes().await {
             health.judge(&path, &error);

@@ -105,9 +105,8 @@ fn settings_by_command_line() {
 }
 
 #[test]
-fn owners_and_lists_of_settings_by_command_line() {
+fn owners_of_settings_by_command_line() {
     let broker = Broker::start_with(Options::default());
-    against(&broker, &["topic", "create", "t", "--partitions", "1"], 0);
     let everyone = ["config", "describe", "broker-default", "--all", "--json"];
     against(&broker, &everyone, 0);
     against(&broker, &["config", "describe", "broker-default", "1"], 2);
@@ -135,6 +134,12 @@ fn owners_and_lists_of_settings_by_command_line() {
     let change = ["config", "alter", "group", "g", "--set", setting];
     let (_, said) = refused(&broker, &change, 1);
     assert!(said.contains("group g"), "{said}");
+}
+
+#[test]
+fn lists_of_settings_by_command_line() {
+    let broker = Broker::start_with(Options::default());
+    against(&broker, &["topic", "create", "t", "--partitions", "1"], 0);
     let item = "cleanup.policy=compact";
     against(
         &broker,

@@ -309,6 +309,23 @@ fn st_28_directories_that_do_not_belong_together_are_refused() {
     broker.start_again();
 }
 
+/// The coordinator of `kept` is there and that of `gone` is not.
+fn assert_one_coordinates(
+    client: &mut Connection,
+    kept: &str,
+    gone: &str,
+    position: (&str, i32, i64),
+) {
+    assert_eq!(commit(client, kept, &[position]), [ErrorCode::None]);
+    let refused = commit(client, gone, &[position]);
+    assert_eq!(refused, [ErrorCode::NotCoordinator]);
+    assert_eq!(
+        coordinator_of(client, gone),
+        ErrorCode::CoordinatorNotAvailable
+    );
+    assert_eq!(coordinator_of(client, kept), ErrorCode::None);
+}
+
 /// ST-18, ST-25: a failed fdatasync takes one directory and nothing else; its groups are told to look for
 /// their coordinator; the next start on the same boot asks the disk and not the memory.
 #[test]
@@ -363,17 +380,7 @@ fn st_18_a_failed_sync_takes_one_of_two_directories() {
         awaited.retain(|awaited| *awaited != line);
     }
     let [kept, gone] = groups;
-    assert_eq!(
-        commit(&mut client, &kept, &[("t", a[0], 1)]),
-        [ErrorCode::None]
-    );
-    let refused = commit(&mut client, &gone, &[("t", a[0], 1)]);
-    assert_eq!(refused, [ErrorCode::NotCoordinator]);
-    assert_eq!(
-        coordinator_of(&mut client, &gone),
-        ErrorCode::CoordinatorNotAvailable
-    );
-    assert_eq!(coordinator_of(&mut client, &kept), ErrorCode::None);
+    assert_one_coordinates(&mut client, &kept, &gone, ("t", a[0], 1));
     assert_eq!(described(&mut client)[1].1, ErrorCode::KafkaStorageError);
     broker.wait_for_metric("thalweg_log_dirs_offline", &[]);
     assert!(broker.data().join("b/thalweg-condemned").is_file());

@@ -398,6 +398,31 @@ fn st_25_what_is_offline_is_told_with_its_reason() {
     assert!(text.contains("OFFLINE") && text.contains(reason), "{text}");
 }
 
+/// Looks at the move that was asked for, and appends now and then, until the broker ends; the end of what was
+/// acknowledged.
+fn append_until_the_end(client: &mut Connection, topic: &Topic, end: i64) -> i64 {
+    let mut acknowledged = end;
+    let version = newest::<ProduceRequest>();
+    // The answer to the move is the first frame, if there is one.
+    if client.read_frame().is_some() {
+        let looks = DescribeLogDirsRequest { topics: None };
+        for turn in 1.. {
+            let appends = turn % LOOKS_PER_APPEND == 0 && acknowledged < end + 4;
+            if appends {
+                let batch = plain(&[large(acknowledged)]);
+                client.send(&produce_request(topic, 0, 1, batch), version);
+            } else {
+                client.send(&looks, newest::<DescribeLogDirsRequest>());
+            }
+            if client.read_frame().is_none() {
+                break;
+            }
+            acknowledged += i64::from(appends);
+        }
+    }
+    acknowledged
+}
+
 /// ST-14: a move that ends at any step leaves the log in one place, whole, and goes on or is done.
 #[test]
 fn kip_113_a_move_that_ends_at_any_step() {
@@ -448,25 +473,7 @@ fn kip_113_a_move_that_ends_at_any_step() {
             }],
         };
         client.send(&request, newest::<AlterReplicaLogDirsRequest>());
-        let mut acknowledged = end;
-        let version = newest::<ProduceRequest>();
-        // The answer to the move is the first frame, if there is one.
-        if client.read_frame().is_some() {
-            let looks = DescribeLogDirsRequest { topics: None };
-            for turn in 1.. {
-                let appends = turn % LOOKS_PER_APPEND == 0 && acknowledged < end + 4;
-                if appends {
-                    let batch = plain(&[large(acknowledged)]);
-                    client.send(&produce_request(&topic, 0, 1, batch), version);
-                } else {
-                    client.send(&looks, newest::<DescribeLogDirsRequest>());
-                }
-                if client.read_frame().is_none() {
-                    break;
-                }
-                acknowledged += i64::from(appends);
-            }
-        }
+        let acknowledged = append_until_the_end(&mut client, &topic, end);
         let status = broker.wait_for_end();
         assert_eq!(status.signal(), Some(Signal::SIGABRT as i32), "{place}");
         broker.start_again_with(options(""));
@@ -480,13 +487,8 @@ fn kip_113_a_move_that_ends_at_any_step() {
         assert_eq!(check_whole(&mut client, &topic, end), 0, "{place}");
         assert!(folders(&broker, &here, "t-0").is_empty(), "{place}");
         assert_eq!(folders(&broker, &there, "t-0"), ["t-0"], "{place}");
-        assert!(
-            !broker
-                .data()
-                .join(&there)
-                .join("t-0/thalweg-leaving")
-                .exists()
-        );
+        let mark = broker.data().join(&there).join("t-0/thalweg-leaving");
+        assert!(!mark.exists(), "{place}");
         append(&mut client, &topic, end..end + 1);
         end += 1;
     }

@@ -201,6 +201,11 @@ impl Log {
             ..Scrubbed::default()
         };
         let before = segment.damaged.replace(looked.damaged.clone());
+        let changed = !are_same(&before, &looked.damaged);
+        if changed {
+            // Before it is told: who reads of it may stop the broker at once.
+            self.store_quarantine().await;
+        }
         for range in new_ones(&looked.damaged, &before) {
             scrubbed.damages += 1;
             tracing::error!(path = %path.display(), position = range.bytes.start,
@@ -210,7 +215,6 @@ impl Log {
                  `offset` to below `next` and can go on at `next`; put the file back from a backup, or \
                  stop the broker and run `thalweg repair`");
         }
-        let changed = !are_same(&before, &looked.damaged);
         if changed && looked.damaged.is_empty() {
             tracing::warn!(path = %path.display(), "is whole again and served");
         }
@@ -220,9 +224,6 @@ impl Log {
         }
         if changed || looked.index.is_some() {
             self.rebuild_indexes(segment).await;
-        }
-        if changed {
-            self.store_quarantine().await;
         }
         let counters = &self.inner.state.borrow().options.metrics;
         let counters = &mut counters.borrow_mut().counters;
