@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_storage::{
     Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets, RecoveryPoints,
+    StartTopics,
 };
 use thalweg_types::{Offset, TopicPartition};
 
@@ -31,6 +32,8 @@ pub struct Checkpoints {
     /// The same by topic ids.
     known_points: RecoveryPoints,
     log_starts: PartitionOffsets,
+    /// The topics that these are of.
+    start_topics: StartTopics,
     high_watermarks: PartitionOffsets,
     cleaned_to: PartitionOffsets,
     found_damaged: PartitionOffsets,
@@ -49,6 +52,7 @@ impl Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
             known_points: dir.known_points().cloned().unwrap_or_default(),
             log_starts: dir.loaded(Checkpoint::LogStart).clone(),
+            start_topics: dir.start_topics().clone(),
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
             cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
             found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
@@ -71,18 +75,20 @@ impl Checkpoints {
         &mut self.dir
     }
 
-    /// Takes recovery points by id from those by name, where the directory had none by id.
+    /// Takes recovery points by id from those by name, where the directory had none by id, and log starts of which
+    /// it does not say the topic for those of the topics that there are.
     pub(crate) fn know(
         &mut self,
         partitions: impl Iterator<Item = (PartitionName, TopicPartition)>,
     ) {
-        if self.dir.known_points().is_some() {
-            return;
-        }
+        let has_points = self.dir.known_points().is_some();
         let metadata = (MetadataLog::partition(), MetadataLog::id());
         for (name, id) in partitions.chain([metadata]) {
-            if let Some(at) = self.recovery_points.get(&name) {
+            if let Some(at) = self.recovery_points.get(&name).filter(|_| !has_points) {
                 self.known_points.insert(id, *at);
+            }
+            if self.log_starts.contains_key(&name) {
+                self.start_topics.entry(name).or_insert(id.topic);
             }
         }
     }
@@ -111,9 +117,21 @@ impl Checkpoints {
         let before = self.known_points.len();
         self.known_points.retain(|id, _| keep_id(*id));
         let mut changed = self.known_points.len() < before;
+        let before = self.log_starts.len();
+        let topics = &self.start_topics;
+        self.log_starts.retain(|name, _| {
+            let of = topics.get(name).map(|topic| TopicPartition {
+                topic: *topic,
+                partition: name.partition,
+            });
+            keep(name) && of.is_none_or(&keep_id)
+        });
+        changed |= self.log_starts.len() < before;
+        let starts = &self.log_starts;
+        self.start_topics
+            .retain(|name, _| starts.contains_key(name));
         for map in [
             &mut self.recovery_points,
-            &mut self.log_starts,
             &mut self.high_watermarks,
             &mut self.cleaned_to,
         ] {
@@ -187,14 +205,18 @@ impl Checkpoints {
     /// See [`LogError`]; the next start may then begin the logs where they began before.
     pub async fn record_log_starts(
         &mut self,
-        starts: Vec<(PartitionName, Offset)>,
+        starts: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
-        for (name, start) in starts {
+        for (name, (id, start)) in starts {
+            let of = self.start_topics.insert(name.clone(), id.topic);
+            if of.is_some_and(|of| of != id.topic) {
+                self.log_starts.remove(&name);
+            }
             let entry = self.log_starts.entry(name).or_insert(start);
             *entry = start.max(*entry);
         }
         self.dir
-            .write_checkpoint(Checkpoint::LogStart, &self.log_starts)
+            .write_log_starts(&self.log_starts, &self.start_topics)
             .await
     }
 
@@ -284,6 +306,10 @@ impl Checkpoints {
                 None => drop(map.remove(name)),
             }
         }
+        match entries.log_start {
+            Some(_) => drop(self.start_topics.insert(name.clone(), id.topic)),
+            None => drop(self.start_topics.remove(name)),
+        }
         self.known_points.insert(id, durable);
         if self.marks.remove(name).is_some() {
             // It is of an earlier stay.
@@ -335,6 +361,7 @@ impl Checkpoints {
             self.recovery_points
                 .insert(name.clone(), partition.recovery_point);
             self.log_starts.insert(name.clone(), partition.log_start);
+            self.start_topics.insert(name.clone(), partition.id.topic);
             self.high_watermarks
                 .insert(name.clone(), partition.high_watermark);
             if partition.closed_well {
@@ -377,12 +404,14 @@ impl Checkpoints {
     async fn write(&mut self) -> Result<(), LogError> {
         for (checkpoint, offsets) in [
             (Checkpoint::RecoveryPoint, &self.recovery_points),
-            (Checkpoint::LogStart, &self.log_starts),
             (Checkpoint::HighWatermark, &self.high_watermarks),
             (Checkpoint::Cleaner, &self.cleaned_to),
         ] {
             self.dir.write_checkpoint(checkpoint, offsets).await?;
         }
+        self.dir
+            .write_log_starts(&self.log_starts, &self.start_topics)
+            .await?;
         self.dir.write_known_points(&self.known_points).await?;
         self.is_behind = false;
         Ok(())

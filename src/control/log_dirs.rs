@@ -374,7 +374,7 @@ impl LogDirs {
     /// See [`Checkpoints::record_log_starts`]. A directory that refuses keeps no other from being told.
     pub(crate) async fn record_log_starts(
         &mut self,
-        starts: Vec<(PartitionName, Offset)>,
+        starts: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
         let mut done = Ok(());
         for (files, share) in self.by_slot(starts) {

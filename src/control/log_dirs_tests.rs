@@ -95,6 +95,14 @@ fn make_folder(root: &Path, dir: &str, index: i32) {
     std::fs::create_dir(root.join(dir).join(format!("t-{index}"))).expect("made");
 }
 
+fn start(index: i32, offset: i64) -> (PartitionName, (TopicPartition, Offset)) {
+    let id = TopicPartition {
+        topic: TOPIC,
+        partition: PartitionIndex(index),
+    };
+    (name(index), (id, Offset(offset)))
+}
+
 fn home_of(dirs: &LogDirs, image: &Image, index: i32) -> Option<ReplicaHome> {
     let at = TopicPartition {
         topic: TOPIC,
@@ -202,7 +210,7 @@ fn checkpoints_go_where_the_partitions_are_and_a_failed_directory_gets_none() {
         let mut dirs = both(&root).await;
         dirs.place_new(name(0), id(201)).expect("a");
         dirs.place_new(name(1), id(202)).expect("b");
-        let starts = vec![(name(0), Offset(3)), (name(1), Offset(4))];
+        let starts = vec![start(0, 3), start(1, 4)];
         dirs.record_log_starts(starts.clone()).await.expect("both");
         let written = |dir: &str| {
             let path = root.join(dir).join(Checkpoint::LogStart.file_name());
@@ -211,7 +219,7 @@ fn checkpoints_go_where_the_partitions_are_and_a_failed_directory_gets_none() {
         assert_eq!(written("a"), "0\n1\nt 0 3\n");
         assert_eq!(written("b"), "0\n1\nt 1 4\n");
         dirs.healths()[1].fail("its disk is gone");
-        let later = vec![(name(0), Offset(5)), (name(1), Offset(6))];
+        let later = vec![start(0, 5), start(1, 6)];
         dirs.record_log_starts(later)
             .await
             .expect("the one that works");
@@ -225,6 +233,33 @@ fn checkpoints_go_where_the_partitions_are_and_a_failed_directory_gets_none() {
         assert_eq!(closed, CleanMark::Written);
         let is_clean = |dir: &str| root.join(dir).join(".kafka_cleanshutdown").exists();
         assert!(is_clean("a") && !is_clean("b"));
+    });
+}
+
+/// The removal of a deleted topic's entries fails, and the process ends: another topic of its name begins anew.
+#[test]
+fn st_13_a_log_start_that_outlived_its_topic_counts_for_no_other() {
+    run(|root| async move {
+        let mut dirs = both(&root).await;
+        dirs.place_new(name(0), id(201)).expect("a");
+        dirs.record_log_starts(vec![start(0, 1_000)])
+            .await
+            .expect("written");
+        let file = Checkpoint::LogStart.file_name();
+        let in_the_way = root.join("a").join(format!("{file}.tmp"));
+        std::fs::create_dir(&in_the_way).expect("made");
+        let forgotten = dirs.forget(&BTreeSet::from([name(0)]), |_| true).await;
+        forgotten.expect_err("it can not be written");
+        drop(dirs);
+        std::fs::remove_dir(&in_the_way).expect("removed");
+        let dirs = both(&root).await;
+        let found = |topic| {
+            dirs.opening(&name(0), topic, A)
+                .expect("it works")
+                .log_start
+        };
+        assert_eq!(found(TOPIC), Some(Offset(1_000)));
+        assert_eq!(found(id(6)), None);
     });
 }
 

@@ -2,9 +2,11 @@
 
 mod contents;
 mod identity;
+mod log_starts;
 
 pub use contents::{FutureDir, PartitionDir, set_partition_aside};
 pub use identity::{FormatPolicy, Formatted, LogDirError, OpenPolicy, format_log_dir};
+pub use log_starts::StartTopics;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -112,6 +114,7 @@ pub struct LogDir {
     state: DirectoryState,
     recovery_points: PartitionOffsets,
     log_starts: PartitionOffsets,
+    start_topics: StartTopics,
     high_watermarks: PartitionOffsets,
     known_points: Option<RecoveryPoints>,
     found_damaged: PartitionOffsets,
@@ -213,13 +216,15 @@ impl LogDir {
         (meta, state): (MetaProperties, DirectoryState),
         (marks, page_cache): (Marks, PageCache),
     ) -> io::Result<LogDir> {
+        let log_starts = load_checkpoint(path, Checkpoint::LogStart).await?;
         Ok(LogDir {
             path: path.to_owned(),
             _lock: lock,
             meta,
             state,
             recovery_points: load_checkpoint(path, Checkpoint::RecoveryPoint).await?,
-            log_starts: load_checkpoint(path, Checkpoint::LogStart).await?,
+            start_topics: log_starts::load(path, &log_starts).await?,
+            log_starts,
             high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark).await?,
             known_points: recovery_points::load(path).await?,
             found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged).await?,
@@ -358,7 +363,7 @@ impl LogDir {
         };
         Opening {
             recovery,
-            log_start: self.log_starts.get(name).copied(),
+            log_start: self.log_start(name, topic),
             written: self.marks.found().get(name).copied(),
             known_end,
             gaps: match self.cleaner.contains_key(name) || self.accepted_gaps.contains_key(name) {

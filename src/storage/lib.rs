@@ -35,7 +35,8 @@ mod allowance;
 mod append;
 mod by_index;
 mod cache;
-pub mod checkpoint;
+pub mod checked_text;
+mod checkpoint;
 mod claims;
 mod compaction;
 mod condemned;
@@ -94,7 +95,7 @@ pub use compaction::{
 pub use condemned::leave_trace;
 pub use dir::{
     Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, FutureDir, LogDir, LogDirError,
-    OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
+    OpenPolicy, PartitionDir, StartTopics, format_log_dir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
 pub use health::{DirHealth, OldestOperation, Room};

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use thalweg_reactor::fs;
 
+use crate::checked_text::{seal, unseal};
 use crate::error::may_pass;
 use crate::name::PartitionName;
 
@@ -118,15 +119,13 @@ fn format(lifetime: &str, doubted: &BTreeSet<PartitionName>) -> String {
     for name in doubted {
         let _ = writeln!(text, "{name}");
     }
-    format!("{:08x}\n{text}", crc32c::crc32c(text.as_bytes()))
+    seal(&text)
 }
 
 /// `None` when it is of another boot or mount, or damaged.
 fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<BTreeSet<PartitionName>> {
-    let (crc, text) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
-    let (found, names) = text.split_once('\n')?;
-    let is_ours =
-        crc == format!("{:08x}", crc32c::crc32c(text.as_bytes())) && Some(found) == lifetime;
+    let (found, names) = unseal(bytes)?.split_once('\n')?;
+    let is_ours = Some(found) == lifetime;
     is_ours.then(|| names.lines().map(|name| name.parse().ok()).collect())?
 }
 

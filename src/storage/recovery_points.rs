@@ -17,6 +17,7 @@ use bytes::Bytes;
 use thalweg_reactor::fs;
 use thalweg_types::{Offset, PartitionIndex, TopicPartition};
 
+use crate::checked_text::{seal, unseal};
 use crate::error::LogError;
 
 /// Name of the file in the root of a log directory.
@@ -58,14 +59,10 @@ fn format(points: &RecoveryPoints) -> String {
     for (id, offset) in points {
         let _ = writeln!(entries, "{} {} {offset}", id.topic, id.partition);
     }
-    format!("{:08x}\n{entries}", crc32c::crc32c(entries.as_bytes()))
+    seal(&entries)
 }
 
 fn parse(bytes: &[u8]) -> Option<RecoveryPoints> {
-    let (crc, entries) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
-    if crc != format!("{:08x}", crc32c::crc32c(entries.as_bytes())) {
-        return None;
-    }
     let entry = |line: &str| {
         let mut fields = line.split(' ');
         let id = TopicPartition {
@@ -75,7 +72,7 @@ fn parse(bytes: &[u8]) -> Option<RecoveryPoints> {
         let offset = Offset(fields.next()?.parse().ok()?);
         (offset >= Offset::ZERO && fields.next().is_none()).then_some((id, offset))
     };
-    entries.lines().map(entry).collect()
+    unseal(bytes)?.lines().map(entry).collect()
 }
 
 #[cfg(test)]

@@ -317,6 +317,7 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     let loaded = |checkpoint| dir.loaded(checkpoint).clone();
     let mut recovery_points = loaded(Checkpoint::RecoveryPoint);
     let mut log_starts = loaded(Checkpoint::LogStart);
+    let mut start_topics = dir.start_topics().clone();
     let mut damaged = loaded(Checkpoint::FoundDamaged);
     let mut damaged_after_kill = loaded(Checkpoint::DamagedAfterKill);
     let mut gaps = loaded(Checkpoint::AcceptedGaps);
@@ -334,6 +335,7 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
         }
         if let Some(start) = one.after.log_start {
             log_starts.insert(name.clone(), start);
+            start_topics.insert(name.clone(), one.topic_id);
         }
         if one
             .findings
@@ -348,9 +350,11 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     if let Some(known) = known_points {
         dir.write_known_points(&known).await?;
     }
+    if !log_starts.is_empty() {
+        dir.write_log_starts(&log_starts, &start_topics).await?;
+    }
     for (checkpoint, offsets) in [
         (Checkpoint::RecoveryPoint, recovery_points),
-        (Checkpoint::LogStart, log_starts),
         (Checkpoint::AcceptedGaps, gaps),
         (Checkpoint::FoundDamaged, damaged),
         (Checkpoint::DamagedAfterKill, damaged_after_kill),

@@ -110,7 +110,8 @@ impl Controller {
         &mut self,
         starts: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
-        let named = self.named(starts);
+        let with_id = starts.into_iter().map(|(id, start)| (id, (id, start)));
+        let named = self.named(with_id.collect());
         let recorded = self.dirs.record_log_starts(named).await;
         self.told(recorded, "log starts")
     }
