@@ -267,7 +267,7 @@ impl Model {
         let parsed: Vec<Batch> = log.iter().map(|batch| batch.parsed.clone()).collect();
         content::check_cleaned(&self.parsed_written(), &parsed, round, self.start)?;
         if let Some(end) = cleaned {
-            content::check_unique(&parsed, end)?;
+            content::check_unique(&parsed, self.start, end)?;
         }
         let queued = self.chain.iter().filter(|batch| batch.end > self.written);
         let queued: Vec<_> = queued.cloned().collect();

@@ -21,7 +21,8 @@ use crate::txn_index::AbortedTxn;
 pub(super) struct Rules {
     /// Last offset of each key in the round's part of the log.
     pub(super) map: OffsetMap,
-    /// Records from here on were not looked at: they stay.
+    /// Records from here on were not looked at: they stay, those of aborted transactions too, for what they say of
+    /// their producers.
     pub(super) end: Offset,
     /// The broker's clock.
     pub(super) now: TimestampMs,
@@ -111,7 +112,8 @@ impl Rules {
         transactions: &mut Transactions,
     ) -> Result<(Discard, Option<AbortedTxn>), BatchError> {
         if !header.is_control() {
-            return Ok(match transactions.on_batch(header) {
+            let is_aborted = transactions.on_batch(header);
+            return Ok(match is_aborted && header.base_offset < self.end {
                 true => (Discard::All, None),
                 false => (Discard::Nothing, None),
             });

@@ -32,7 +32,7 @@ pub(super) struct Round<'a> {
     pub(super) report: CleanReport,
 }
 
-/// What a producer has written from `end` on may be lost with the power yet: its last is then the newest below.
+/// What a producer has written from `end` on may be cut off yet, where another leads: its last is then the newest below.
 /// Gives those of whom the round has seen none.
 fn come_back(
     live: &mut HashMap<ProducerId, LastOfProducer>,

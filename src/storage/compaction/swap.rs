@@ -26,7 +26,6 @@ use super::{
 };
 use crate::aborted::Aborted;
 use crate::error::{LogError, is_lack_of_room};
-use crate::flush::Reach;
 use crate::handles;
 use crate::listing::list;
 use crate::log::Log;
@@ -101,10 +100,10 @@ impl Log {
         ended.await.unwrap_or(Err(CleanError::Stopped))
     }
 
-    /// The order in terms of files. All that is in them is durable then: else a crash could take the record
-    /// for which an older one, which was durable, was removed.
+    /// The order in terms of files. All that is written is durable then: else a crash could take the record
+    /// for which an older one, which was durable, was removed, or the marker in the active segment that committed it.
     pub(super) async fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
-        self.flush_reaching(Reach::ClosedSegments).await?;
+        self.flush().await?;
         let Dirt {
             first_dirty, end, ..
         } = order.dirt;

@@ -48,7 +48,7 @@ pub(super) enum Marker {
 }
 
 impl Transactions {
-    /// Of a log with these aborted transactions, from its start.
+    /// Of a log with these aborted transactions, from its start or from anywhere in it.
     pub(super) fn new(mut aborted: Vec<AbortedTxn>) -> Transactions {
         aborted.sort_by_key(|transaction| transaction.first_offset);
         Transactions {
@@ -107,12 +107,14 @@ impl Transactions {
         {
             let transaction = *next;
             self.ahead.pop_front();
-            self.aborted
-                .entry(transaction.producer_id)
-                .or_insert(Ongoing {
+            // Of one that ended before the walk began no marker will be met.
+            if transaction.last_offset >= offset {
+                let ongoing = Ongoing {
                     transaction,
                     seen: false,
-                });
+                };
+                self.aborted.insert(transaction.producer_id, ongoing);
+            }
         }
     }
 }

@@ -226,7 +226,7 @@ fn rp_103_producers_and_the_end_of_the_log_outlive_their_records() {
     });
 }
 
-/// What they have written behind the end of the round may be lost with the power.
+/// What they have written behind the end of the round may be cut off, where another leads.
 #[test]
 fn rp_103_the_last_batch_below_the_end_stays_of_a_producer_that_is_ahead() {
     on_plain_engine(|dir| async move {

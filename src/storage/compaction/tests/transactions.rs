@@ -4,9 +4,12 @@ use std::collections::HashMap;
 
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{BatchHeader, BatchOptions};
-use thalweg_types::{Offset, ProducerId, TimestampMs};
+use thalweg_replica::LastOfProducer;
+use thalweg_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
-use super::{RETENTION_MS, append, content, producer, roomy, small, survivors, try_compact};
+use super::{
+    RETENTION_MS, append, cleaner, compact, content, producer, roomy, small, survivors, try_compact,
+};
 use crate::AbortedTxn;
 use crate::txn_index::decode;
 use crate::whole_log_tests::aborted::transactional as transactional_batch;
@@ -130,5 +133,74 @@ fn rp_103_a_transaction_whose_abort_lies_behind_the_round_takes_nobodys_place() 
         noted.expect("noted");
         clean_all(&test, 1).await;
         assert_eq!(survivors(&test).await, [(0, "a".to_owned())]);
+    });
+}
+
+#[test]
+fn rp_101_rp_103_an_abort_below_the_dirty_part_says_nothing_of_what_its_producer_commits_there() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        append(&test, &[("a", true)], BatchOptions::default()).await;
+        append(&test, &[("b", true)], transactional(1, 0)).await;
+        end(&test, 1, ControlRecordType::Abort).await;
+        test.log.roll_active().await;
+        let noted = test.log.note_aborted(&[aborted(1, 1, 2)]).await;
+        noted.expect("noted");
+        assert_eq!(compact(&test, &roomy(), 1).await.end, Offset(3));
+        append(&test, &[("a", true)], transactional(1, 1)).await;
+        end(&test, 1, ControlRecordType::Commit).await;
+        test.log.roll_active().await;
+        assert_eq!(compact(&test, &roomy(), 1).await.end, Offset(5));
+        assert_eq!(survivors(&test).await, [(3, "a".to_owned())]);
+    });
+}
+
+/// The map has room for one key, so that the round ends in the middle of a segment.
+#[test]
+fn rp_103_behind_the_end_of_a_round_the_batches_of_an_aborted_transaction_stay() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        append(&test, &[("a", true)], transactional(1, 0)).await;
+        append(&test, &[("a", true)], BatchOptions::default()).await;
+        append(&test, &[("b", true)], BatchOptions::default()).await;
+        append(&test, &[("a", true)], transactional(1, 1)).await;
+        end(&test, 1, ControlRecordType::Abort).await;
+        test.log.roll_active().await;
+        let noted = test.log.note_aborted(&[aborted(1, 0, 4)]).await;
+        noted.expect("noted");
+        let last = LastOfProducer {
+            epoch: ProducerEpoch(0),
+            last_offset: Some(Offset(3)),
+        };
+        let live = HashMap::from([(ProducerId(1), last)]);
+        let left = async || {
+            let (headers, _) = content(&test).await;
+            let left = headers.iter().map(|h| (h.base_offset.0, h.record_count));
+            left.collect::<Vec<_>>()
+        };
+        let done = try_compact(&test, &cleaner(0), 1, live.clone()).await;
+        assert_eq!(done.expect("cleaned").end, Offset(2));
+        let kept = [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1)];
+        assert_eq!(left().await, kept);
+        let done = try_compact(&test, &roomy(), 1, live).await;
+        assert_eq!(done.expect("cleaned").end, Offset(5));
+        // Nobody reads it, and it is the last of its producer.
+        assert_eq!(left().await, [(1, 1), (2, 1), (3, 0), (4, 1)]);
+    });
+}
+
+/// A loss of power may not take the marker away: what was replaced by its transaction is gone for good.
+#[test]
+fn rp_103_st_14_the_marker_of_what_a_round_counts_on_is_durable_before_it_begins() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        append(&test, &[("a", true)], BatchOptions::default()).await;
+        append(&test, &[("a", true)], transactional(1, 0)).await;
+        test.log.roll_active().await;
+        end(&test, 1, ControlRecordType::Commit).await;
+        assert!(test.log.durable_end() < Offset(3));
+        assert_eq!(compact(&test, &roomy(), 1).await.end, Offset(2));
+        assert_eq!(survivors(&test).await, [(1, "a".to_owned())]);
+        assert_eq!(test.log.durable_end(), Offset(3));
     });
 }
