@@ -360,11 +360,16 @@ impl Case<'_> {
 type Files = Vec<Vec<u8>>;
 
 /// Of all files that are not empty, whatever their names: a file that was made ahead of its name gets that,
-/// or goes, before anything is looked at.
+/// or goes, before anything is looked at. Not of indexes: those of a whole segment are made anew from it before
+/// the next one is looked at.
 fn content_of(dir: &Path) -> Files {
     let entries = fs::read_dir(dir).into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let mut files: Files = paths
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| !name.to_string_lossy().contains("index"))
+        })
         .map(|path| fs::read(path).unwrap_or_default())
         .filter(|bytes| !bytes.is_empty())
         .collect();
