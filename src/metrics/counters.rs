@@ -127,6 +127,7 @@ counters! {
     Counter scrub_segments = "thalweg_scrub_segments_total", "Segments that were checked, each time they were.";
     Counter scrub_damages = "thalweg_scrub_damages_total", "Damaged ranges that were found, each once.";
     Counter scrub_indexes_rebuilt = "thalweg_scrub_indexes_rebuilt_total", "Index files that did not fit their log and were made anew.";
+    Counter scrub_snapshots_replaced = "thalweg_scrub_snapshots_replaced_total", "Snapshots of producers that were damaged, and were made anew or removed.";
     Counter scrub_failures = "thalweg_scrub_failures_total", "Segments that could not be read to be checked.";
     Gauge scrub_due_bytes = "thalweg_scrub_due_bytes", "Bytes of closed segments that were not checked within thalweg.log.scrub.interval.ms, at the last look.";
     Gauge quarantined_ranges = "thalweg_quarantined_ranges", "Damaged ranges of segments that are not served.";

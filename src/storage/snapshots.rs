@@ -24,7 +24,7 @@ use crate::name::snapshot_path;
 use crate::scan::Step;
 
 /// Larger snapshots are not read: no owner writes such.
-const SNAPSHOT_BYTES_MAX: usize = 256 * 1024 * 1024;
+pub(crate) const SNAPSHOT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Larger control batches are not looked into: a marker of a transaction has some 80 bytes.
 const CONTROL_BATCH_BYTES_MAX: usize = 4 * 1024;

@@ -9,6 +9,7 @@ use thalweg_types::Offset;
 use thalweg_types::limits::QUARANTINE_RANGES_PER_SEGMENT_MAX;
 
 use super::Gentle;
+use super::snapshot::{self, BadSnapshot, Before};
 use crate::aborted;
 use crate::claims::Claims;
 use crate::damage::{Depth, Place, SegmentWalk};
@@ -21,6 +22,8 @@ use crate::segment::read_index_files;
 pub(super) struct Look {
     pub(super) dir: PathBuf,
     pub(super) base: Offset,
+    /// The one before it, when that is whole as far as is known.
+    pub(super) before: Option<Before>,
     /// Where the next segment begins.
     pub(super) next: Option<Offset>,
     /// Offset behind its last batch.
@@ -36,6 +39,8 @@ pub(super) struct Looked {
     pub(super) damaged: Vec<DamagedRange>,
     /// An index that does not fit the log, and why; not told of a log that is damaged itself.
     pub(super) index: Option<(PathBuf, String)>,
+    /// The snapshot of producers at its begin, where that is damaged.
+    pub(super) snapshot: Option<BadSnapshot>,
 }
 
 impl Look {
@@ -51,16 +56,18 @@ impl Look {
             next: self.next,
             bytes: self.bytes,
             depth: Depth::Checksums,
-            gentle,
+            gentle: gentle.clone(),
         };
         let show = |mark: &BatchMark| claims.iter_mut().for_each(|one| one.on_batch(mark));
         let damaged = self.damaged(&walk, show).await?;
         self.check_aborted().await;
+        let snapshot = snapshot::check(&self.dir, self.base, self.before, gentle).await;
         let wrong = claims.into_iter().find_map(Claims::wrong);
         Ok(Looked {
             bytes: self.bytes,
             index: wrong.filter(|_| damaged.is_empty()),
             damaged,
+            snapshot,
         })
     }
 

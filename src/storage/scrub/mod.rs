@@ -9,6 +9,7 @@
 
 mod gentle;
 mod look;
+mod snapshot;
 
 use std::cell::Cell;
 use std::io;
@@ -20,10 +21,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use thalweg_reactor::{fs, mailbox, oneshot, spawn_background_thread, task, time};
+use thalweg_types::Offset;
 use thalweg_types::limits::SCRUB_LOOKS_WAITING_MAX;
 
 pub(crate) use gentle::Gentle;
 use look::{Look, Looked};
+use snapshot::{BadSnapshot, Before};
 
 use crate::error::ReadError;
 use crate::log::Log;
@@ -40,6 +43,8 @@ pub struct Scrubbed {
     pub damages: u64,
     /// Index files that did not fit their log and were made anew.
     pub indexes: u64,
+    /// Snapshots of producers that were damaged, and were made anew or removed.
+    pub snapshots: u64,
 }
 
 /// A look that waits for its turn.
@@ -172,6 +177,13 @@ impl Log {
             let look = Look {
                 dir: self.inner.dir.to_path_buf(),
                 base: segment.base,
+                before: index.checked_sub(1).and_then(|before| {
+                    let before = &state.segments[before];
+                    before.damaged.borrow().is_empty().then(|| Before {
+                        base: before.base,
+                        bytes: before.size.get(),
+                    })
+                }),
                 next: state.segments.get(index + 1).map(|next| next.base),
                 end: state.segment_end(index),
                 bytes: segment.size.get(),
@@ -225,13 +237,35 @@ impl Log {
         if changed || looked.index.is_some() {
             self.rebuild_indexes(segment).await;
         }
+        if let Some(bad) = looked.snapshot {
+            scrubbed.snapshots += 1;
+            self.replace_snapshot(segment.base, bad).await;
+        }
         let counters = &self.inner.state.borrow().options.metrics;
         let counters = &mut counters.borrow_mut().counters;
         counters.scrub_bytes += scrubbed.bytes;
         counters.scrub_segments += 1;
         counters.scrub_damages += scrubbed.damages;
         counters.scrub_indexes_rebuilt += scrubbed.indexes;
+        counters.scrub_snapshots_replaced += scrubbed.snapshots;
         scrubbed
+    }
+
+    /// A start would pass over it and take an older one.
+    async fn replace_snapshot(&self, at: Offset, bad: BadSnapshot) {
+        let (what, done) = match bad.anew {
+            Some(bytes) => ("made anew", self.store_snapshot(at, bytes).await),
+            None => ("removed", self.remove_snapshot(at).await),
+        };
+        let (path, reason) = (bad.path.display(), bad.reason);
+        match done {
+            Ok(()) => {
+                tracing::warn!(%path, %reason, "DAMAGED snapshot of producers: {what}");
+            }
+            Err(error) => {
+                tracing::warn!(%path, %reason, %error, "DAMAGED snapshot of producers: it stays");
+            }
+        }
     }
 
     /// Has the indexes of a closed segment made anew from its log, by the next who reads in it: at once.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use thalweg_protocol::records::BatchHeader;
 use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_reactor::task;
-use thalweg_types::{Offset, TimestampMs};
+use thalweg_reactor::time;
+use thalweg_replica::Producers;
+use thalweg_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use super::{
     Dice, TestLog, bytes_of, edit, file, log_file, on_both_engines, on_plain_engine, small_segments,
@@ -56,6 +58,15 @@ impl TestLog {
             sum.bytes += one.bytes;
             sum.damages += one.damages;
             sum.indexes += one.indexes;
+            sum.snapshots += one.snapshots;
+        }
+        // One that somebody met damage in is looked at apart.
+        let is_looked_at = || {
+            let segments = &self.log.inner.state.borrow().segments;
+            segments.iter().any(|segment| segment.is_suspect.get())
+        };
+        while is_looked_at() {
+            time::sleep(Duration::from_millis(1)).await;
         }
         // Looks that met damage asked for withhold more than it until they are done.
         let is_suspect = |test: &TestLog| {
@@ -306,6 +317,53 @@ fn st_9_an_index_that_does_not_fit_its_log_is_made_anew() {
         }
         test.scrub().await;
         assert_eq!(test.served().await, (all_but(&[]), vec![]));
+    });
+}
+
+/// As a producer with one batch, which is known from the begin of the second segment on.
+fn one_producer(path: &Path) -> Vec<u8> {
+    let bytes = std::fs::read(log_file(path, 0)).expect("a segment");
+    let mut header = BatchHeader::parse(&bytes).expect("a batch");
+    (header.producer_id, header.producer_epoch) = (ProducerId(7), ProducerEpoch(1));
+    header.base_sequence = 0;
+    let mut producers = Producers::default();
+    producers.replay(&header, TimestampMs(0));
+    assert_eq!(producers.len(), 1);
+    producers.to_snapshot()
+}
+
+#[test]
+fn st_10_a_damaged_snapshot_is_made_anew_from_the_segment_before_or_removed() {
+    on_plain_engine(|path| async move {
+        let test = filled(&path).await;
+        let bases = test.bases();
+        let snapshot = |index: usize| file(&path, bases[index], "snapshot");
+        let good = one_producer(&path);
+        for index in 1..4 {
+            std::fs::write(snapshot(index), &good).expect("written");
+        }
+        assert_eq!(test.scrub().await.snapshots, 0);
+        for index in [2, 3] {
+            edit(&snapshot(index), |bytes| bytes[12] ^= 1);
+        }
+        // The third from the second, then the fourth from the third.
+        let scrubbed = test.scrub().await;
+        assert_eq!((scrubbed.snapshots, scrubbed.damages), (2, 0));
+        for index in 1..4 {
+            assert_eq!(std::fs::read(snapshot(index)).expect("there"), good);
+        }
+        assert_eq!(test.scrub().await.snapshots, 0);
+        // Nothing is known before the first segment.
+        edit(&snapshot(1), |bytes| bytes.truncate(9));
+        assert_eq!(test.scrub().await.snapshots, 1);
+        let empty = Producers::default().to_snapshot();
+        assert_eq!(std::fs::read(snapshot(1)).expect("there"), empty);
+        // None that it could begin with.
+        std::fs::remove_file(snapshot(2)).expect("removed");
+        edit(&snapshot(3), |bytes| bytes.push(0));
+        assert_eq!(test.scrub().await.snapshots, 1);
+        assert!(!snapshot(3).exists());
+        assert_eq!(test.scrub().await.snapshots, 0);
     });
 }
 
