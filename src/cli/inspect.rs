@@ -311,6 +311,7 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::CleanMarker => "clean marker",
         Kind::TxnIndex => "transaction index",
         Kind::Snapshot => "producer snapshot",
+        Kind::NextSegment => "next segment",
         Kind::Opaque => "not looked into",
     }
 }

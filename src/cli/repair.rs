@@ -200,6 +200,10 @@ fn said(repair: &Repair) -> String {
         Repair::BeginAnew { dir, at } => {
             format!("begin an empty log in {} at offset {at}", dir.display())
         }
+        Repair::GiveName { to, .. } => format!(
+            "call it {}; then repair again, which tells what else is wrong",
+            to.display()
+        ),
         Repair::TopicId { dir, topic_id } => format!(
             "write topic id {topic_id} into partition.metadata of {}",
             dir.display()

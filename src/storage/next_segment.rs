@@ -65,7 +65,7 @@ impl NextSegment {
     }
 }
 
-fn next_path(dir: &Path) -> PathBuf {
+pub(crate) fn next_path(dir: &Path) -> PathBuf {
     dir.join(NEXT_SEGMENT)
 }
 
@@ -189,18 +189,11 @@ pub(crate) async fn discard(inner: &Inner) {
 /// # Errors
 /// [`LogError::Io`].
 pub(crate) async fn adopt(dir: &Path, listing: Listing) -> Result<Listing, LogError> {
-    let Some(bytes) = listing.next else {
+    if listing.next.is_none() {
         return Ok(listing);
-    };
+    }
     let path = next_path(dir);
-    let base = match bytes {
-        0 => None,
-        _ => first_batch(&path, bytes)
-            .await
-            .map_err(LogError::io("read", &path))?,
-    };
-    let last = listing.logs.last_key_value().map(|(base, _)| *base);
-    match base.filter(|base| last.is_some_and(|last| *base > last)) {
+    match unnamed(dir, &listing).await? {
         Some(base) => {
             let to = log_path(dir, base);
             tracing::info!(path = %to.display(), "a segment that a crash left without its name");
@@ -216,8 +209,28 @@ pub(crate) async fn adopt(dir: &Path, listing: Listing) -> Result<Listing, LogEr
     list(dir).await
 }
 
+/// Where the segment begins that a crash has left without its name, if there is one.
+///
+/// # Errors
+/// [`LogError::Io`].
+pub(crate) async fn unnamed(dir: &Path, listing: &Listing) -> Result<Option<Offset>, LogError> {
+    let (Some(bytes), Some((last, _))) = (listing.next, listing.logs.last_key_value()) else {
+        return Ok(None);
+    };
+    let path = next_path(dir);
+    let base = first_batch(&path, bytes)
+        .await
+        .map_err(LogError::io("read", &path))?;
+    Ok(base.filter(|base| follows(*base, *last)))
+}
+
+/// Whether batches from `base` on can be those of the segment behind the one at `last`.
+pub(crate) fn follows(base: Offset, last: Offset) -> bool {
+    base > last
+}
+
 /// Where the first batch of the file begins; `None` when it is not whole: then nobody was told of it.
-async fn first_batch(path: &Path, bytes: u64) -> io::Result<Option<Offset>> {
+pub(crate) async fn first_batch(path: &Path, bytes: u64) -> io::Result<Option<Offset>> {
     let file = fs::open(path, OpenMode::Read).await?;
     let start = fs::read_at(&file, 0, size_of::<i64>()).await?;
     let Some(base) = start.first_chunk().copied().map(i64::from_be_bytes) else {

@@ -12,7 +12,9 @@ use thalweg_types::{Offset, TopicId, TopicPartition};
 
 use crate::dir::{Checkpoint, LogDir};
 use crate::error::{LogError, Missing};
+use crate::listing;
 use crate::name::{PartitionName, log_path};
+use crate::next_segment;
 use crate::options::{Gaps, Opening, Recovery};
 use crate::partition_files;
 use crate::quarantine::DamagedRange;
@@ -54,6 +56,14 @@ pub enum Repair {
         /// The first offset.
         at: Offset,
     },
+    /// A segment gets its name, which a crash has kept from it: as the next start would give it, which sees no more of the
+    /// log when other damage has it refused. What else is wrong can be told then.
+    GiveName {
+        /// The file of the next segment.
+        from: PathBuf,
+        /// The segment's `.log` file.
+        to: PathBuf,
+    },
     /// `partition.metadata` is written anew.
     TopicId {
         /// The partition's directory.
@@ -84,7 +94,10 @@ impl Repair {
             Repair::GoOnAt { .. } | Repair::AcceptGap => true,
             // Below the recovery point nobody looks.
             Repair::TakeOut { .. } => ended != Recovery::AfterCleanStop,
-            Repair::BeginAt(_) | Repair::BeginAnew { .. } | Repair::TopicId { .. } => false,
+            Repair::BeginAt(_)
+            | Repair::BeginAnew { .. }
+            | Repair::GiveName { .. }
+            | Repair::TopicId { .. } => false,
         }
     }
 }
@@ -132,6 +145,7 @@ pub async fn examine(
     if expected.gaps == Gaps::MayBe {
         opening.gaps = Gaps::MayBe;
     }
+    let as_found = opening;
     let path = dir.path().join(name.to_string());
     let reached = opening.known_end.unwrap_or_default();
     let mut findings = Vec::new();
@@ -178,6 +192,13 @@ pub async fn examine(
         }
     }
     batches::check(&path, reached, &mut opening, &mut findings).await?;
+    if !findings.is_empty()
+        && let Some(unnamed) = unnamed(&path).await?
+    {
+        findings.retain(|finding| matches!(finding.repair, Repair::TopicId { .. }));
+        findings.push(unnamed);
+        return Ok(examined(name, expected.topic_id, findings, as_found));
+    }
     for finding in &findings {
         if let Repair::GoOnAt { end, at, .. } = finding.repair {
             opening.known_end = Some(at);
@@ -189,6 +210,28 @@ pub async fn examine(
         }
     }
     Ok(examined(name, expected.topic_id, findings, opening))
+}
+
+/// Batches that only the next start would see. A log that seems to end before them may not go on in their place.
+async fn unnamed(dir: &Path) -> Result<Option<Finding>, LogError> {
+    if !fs::exists(dir)
+        .await
+        .map_err(LogError::io("look for", dir))?
+    {
+        return Ok(None);
+    }
+    let base = next_segment::unnamed(dir, &listing::list(dir).await?).await?;
+    let from = next_segment::next_path(dir);
+    Ok(base.map(|base| Finding {
+        damage: format!(
+            "{} has batches from offset {base} on, and not the name of a segment, which a crash has kept from it",
+            from.display()
+        ),
+        repair: Repair::GiveName {
+            from,
+            to: log_path(dir, base),
+        },
+    }))
 }
 
 fn examined(
@@ -276,7 +319,7 @@ fn think_done(repair: &Repair, opening: &mut Opening) {
         Repair::TakeOut { .. } if opening.recovery != Recovery::AfterCleanStop => {
             opening.gaps = Gaps::MayBe;
         }
-        Repair::TakeOut { .. } | Repair::TopicId { .. } => {}
+        Repair::TakeOut { .. } | Repair::GiveName { .. } | Repair::TopicId { .. } => {}
     }
     if let Recovery::AfterCrash { recovery_point } = &mut opening.recovery {
         *recovery_point = opening.known_end.unwrap_or_default();
@@ -296,6 +339,7 @@ impl Examination {
                     taken.entry(path).or_default().push(bytes.clone());
                 }
                 Repair::GoOnAt { path, .. } => make_segment(path).await?,
+                Repair::GiveName { from, to } => give_name(from, to).await?,
                 Repair::BeginAt(_) | Repair::AcceptGap => {}
             }
         }
@@ -371,6 +415,14 @@ fn with_ending(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
+}
+
+async fn give_name(from: &Path, to: &Path) -> Result<(), LogError> {
+    fs::rename(from, to)
+        .await
+        .map_err(LogError::io("rename", from))?;
+    let dir = to.parent().unwrap_or(Path::new("."));
+    fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
 }
 
 /// An empty one, durably.

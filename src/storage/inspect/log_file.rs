@@ -32,17 +32,14 @@ impl Default for Place {
 
 pub(super) async fn inspect(
     path: &Path,
+    kind: Kind,
     base: Offset,
     before: Place,
     out: &mut Out<'_>,
 ) -> io::Result<Place> {
     let file = fs::open(path, OpenMode::Read).await?;
     let bytes = fs::len(&file).await?;
-    if !out.item(Item::File {
-        path,
-        kind: Kind::Log,
-        bytes,
-    }) {
+    if !out.item(Item::File { path, kind, bytes }) {
         return Ok(before);
     }
     let check = if out.options.verify {

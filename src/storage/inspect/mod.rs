@@ -6,6 +6,7 @@
 
 mod index_file;
 mod log_file;
+mod next_file;
 mod small_file;
 mod text_file;
 
@@ -53,6 +54,8 @@ pub enum Kind {
     TxnIndex,
     /// What is known of producers at an offset.
     Snapshot,
+    /// The file that is made ahead for the next segment.
+    NextSegment,
     /// A file that is told by its name and not looked into.
     Opaque,
 }
@@ -288,29 +291,33 @@ async fn inspect_dir(dir: &Path, out: &mut Out<'_>) -> io::Result<()> {
         .collect();
     names.sort_by_key(|name| {
         let rank = match file_kind(name) {
-            FileKind::Other | FileKind::Leftover | FileKind::Next => (0, Offset::ZERO, 0),
+            FileKind::Other | FileKind::Leftover => (0, Offset::ZERO, 0),
             FileKind::Log(base) => (1, base, 0),
             FileKind::Index(base) => (1, base, 1),
             FileKind::TimeIndex(base) => (1, base, 2),
             FileKind::TxnIndex(base) => (1, base, 3),
             FileKind::Snapshot(base) => (1, base, 4),
+            FileKind::Next => (2, Offset::ZERO, 0),
         };
         (rank, name.clone())
     });
     // Segments of one log follow one another: offsets and epochs must not run back.
-    let mut before = log_file::Place::default();
+    let (mut before, mut last) = (log_file::Place::default(), None);
     for name in names {
         if out.stopped() {
             return Ok(());
         }
         let path = dir.join(&name);
         match file_kind(&name) {
-            FileKind::Log(base) => before = log_file::inspect(&path, base, before, out).await?,
+            FileKind::Log(base) => {
+                before = log_file::inspect(&path, Kind::Log, base, before, out).await?;
+                last = Some(base);
+            }
+            FileKind::Next => next_file::inspect(&path, last, before, out).await?,
             FileKind::Index(_)
             | FileKind::TimeIndex(_)
             | FileKind::TxnIndex(_)
             | FileKind::Snapshot(_)
-            | FileKind::Next
             | FileKind::Leftover
             | FileKind::Other => inspect_file(&path, out).await?,
         }
@@ -325,14 +332,15 @@ async fn inspect_file(path: &Path, out: &mut Out<'_>) -> io::Result<()> {
     let name = name.unwrap_or_default();
     match file_kind(&name) {
         FileKind::Log(base) => {
-            log_file::inspect(path, base, log_file::Place::default(), out).await?;
+            log_file::inspect(path, Kind::Log, base, log_file::Place::default(), out).await?;
             Ok(())
         }
+        FileKind::Next => next_file::inspect(path, None, log_file::Place::default(), out).await,
         FileKind::Index(base) => index_file::offsets(path, base, out).await,
         FileKind::TimeIndex(base) => index_file::times(path, base, out).await,
         FileKind::TxnIndex(base) => small_file::inspect(path, Kind::TxnIndex, base, out).await,
         FileKind::Snapshot(at) => small_file::inspect(path, Kind::Snapshot, at, out).await,
-        FileKind::Next | FileKind::Leftover => opaque(path, out).await,
+        FileKind::Leftover => opaque(path, out).await,
         FileKind::Other => match text_file::kind(&name) {
             Some(kind) => small_file::inspect(path, kind, Offset::ZERO, out).await,
             None => opaque(path, out).await,

@@ -47,7 +47,7 @@ pub(super) async fn inspect(
             let read = Producers::from_snapshot(&bytes, at, TimestampMs(0));
             read.err().map(|error| error.to_string())
         }
-        Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::Opaque => None,
+        Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::NextSegment | Kind::Opaque => None,
     };
     if let Some(text) = wrong {
         let follows = what_follows(kind);
@@ -72,7 +72,7 @@ fn what_follows(kind: Kind) -> &'static str {
         Kind::CleanMarker => "it counts as one all the same",
         Kind::TxnIndex => "the next start makes it anew from the log",
         Kind::Snapshot => "the next start takes an older one and the batches behind that",
-        Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::Opaque => "",
+        Kind::Log | Kind::OffsetIndex | Kind::TimeIndex | Kind::NextSegment | Kind::Opaque => "",
     }
 }
 

@@ -8,6 +8,7 @@ use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, Uuid};
 
 use super::{TestLog, batch, edit, file, log_file, on_both_engines, small_segments};
 use crate::inspect::{Finding, InspectOptions, Item, Severity, Summary, inspect};
+use crate::name::NEXT_SEGMENT;
 use crate::{Checkpoint, FormatPolicy, LogDir, OpenPolicy, PartitionOffsets};
 
 async fn look(path: &Path) -> (Summary, Vec<Finding>) {
@@ -150,5 +151,40 @@ fn no_bytes_make_the_inspector_panic() {
             }
             look(&dir).await;
         }
+    });
+}
+
+#[test]
+fn the_file_of_the_next_segment_is_shown_as_what_it_is() {
+    on_both_engines(|dir| async move {
+        make(&dir).await;
+        let (whole, _) = look(&dir).await;
+        let next = dir.join("t-0").join(NEXT_SEGMENT);
+        std::fs::write(&next, "").expect("written");
+        let (summary, findings) = look(&dir).await;
+        assert_eq!(summary.files, whole.files + 1);
+        let note = findings.last().expect("a note");
+        assert_eq!((&note.path, note.severity), (&next, Severity::Note));
+        assert!(note.text.contains("has not begun"), "{}", note.text);
+        // Stale, and zeros.
+        for left in [std::fs::read(log_file(&dir, 0)).expect("read"), vec![0; 90]] {
+            std::fs::write(&next, left).expect("written");
+            let (summary, findings) = look(&dir).await;
+            assert_eq!((summary.batches, summary.damages), (whole.batches, 0));
+            let note = findings.last().expect("a note");
+            assert!(note.text.contains("removes it"), "{}", note.text);
+        }
+        let names = std::fs::read_dir(dir.join("t-0")).expect("a listing");
+        let names = names.map(|entry| entry.expect("an entry").path());
+        let logs = names.filter(|path| path.extension().is_some_and(|suffix| suffix == "log"));
+        let last = logs.max().expect("a segment");
+        std::fs::rename(&last, &next).expect("renamed");
+        let (summary, findings) = look(&dir).await;
+        assert_eq!(summary.batches, whole.batches);
+        let name = last.file_name().expect("a name").to_string_lossy();
+        let said = findings.last().expect("a note");
+        assert!(said.text.ends_with(&*name), "{}", said.text);
+        let (alone, _) = look(&next).await;
+        assert!(alone.batches > 0 && alone.damages == 0);
     });
 }

@@ -7,6 +7,7 @@ use thalweg_protocol::records::BatchHeader;
 use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
 
 use super::{TOPIC_ID, TestLog, edit, log_file, name, on_plain_engine, small_segments};
+use crate::name::NEXT_SEGMENT;
 use crate::repair::{Expected, Repair, examine, repair};
 use crate::{
     Checkpoint, FormatPolicy, Gaps, LogDir, OpenPolicy, PartitionOffsets, Recovery, RecoveryReport,
@@ -238,5 +239,26 @@ fn r7_a_damaged_last_batch_and_a_segment_of_damage_leave_the_rest() {
         test.fill(1).await;
         assert_eq!(test.log.written_end(), Offset(243));
         assert_eq!(batches_of(&test).await, [&kept[..], &[240]].concat());
+    });
+}
+
+/// Its batches are on the disk below the recovery point, and only their name was not: none of them is given up
+/// for an end that seems lost.
+#[test]
+fn st_14_a_segment_without_its_name_is_no_lost_end() {
+    on_plain_engine(|path| async move {
+        let bases = stopped(&path).await;
+        std::fs::remove_file(path.join(".kafka_cleanshutdown")).expect("removed");
+        let logs = bases.iter().map(|base| log_file(&path, *base));
+        let wanted = logs.flat_map(|log| std::fs::read(log).expect("a segment"));
+        let wanted: Vec<u8> = wanted.collect();
+        let last = log_file(&path, *bases.last().expect("segments"));
+        let next = last.with_file_name(NEXT_SEGMENT);
+        std::fs::rename(&last, &next).expect("renamed");
+        let (repairs, test, report) = repaired(&path).await;
+        let (from, to) = (next, last);
+        assert_eq!(repairs, [Repair::GiveName { from, to }]);
+        assert_eq!((report.cut, test.log.written_end()), (None, Offset(240)));
+        assert_eq!(test.read_all().await, wanted);
     });
 }
