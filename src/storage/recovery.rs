@@ -246,12 +246,12 @@ impl Work {
                 }
             }
             segment.set_warm(scanned.file, scanned.indexes);
-            if let Some(next) = self.segments.get(index + 1).map(|next| next.base) {
-                if self.is_hole(next) {
-                    // This one is the active segment then, and stays in memory.
-                    self.cut_at_hole(index + 1, recovery_point).await?;
-                    break;
-                }
+            if self.is_hole(index + 1).await? {
+                // This one is the active segment then, and stays in memory.
+                self.cut_at_hole(index + 1, recovery_point).await?;
+                break;
+            }
+            if index + 1 < self.segments.len() {
                 self.close_scanned(&segment).await?;
             }
             index += 1;

@@ -272,9 +272,29 @@ impl Work {
         }
     }
 
-    /// True when records are missing between what was scanned and a segment at `base`.
-    pub(super) fn is_hole(&self, base: Offset) -> bool {
-        self.gaps == Gaps::Never && base > self.end
+    /// True when records are missing between what was scanned and the segment at `index`, if there is one.
+    ///
+    /// Where compaction may have taken them, a loss of power has when the segment is the last and holds nothing: its
+    /// name was on the disk before what lies in front of it. A log that kept its base would say that it has them.
+    pub(super) async fn is_hole(&self, index: usize) -> Result<bool, LogError> {
+        let Some(next) = self.segments.get(index).filter(|s| s.base > self.end) else {
+            return Ok(false);
+        };
+        if self.gaps == Gaps::Never {
+            return Ok(true);
+        }
+        let may_be_lost = self.unwritten == Unwritten::AnyBatch
+            && self.recovery_point.is_some_and(|at| self.end >= at);
+        if !may_be_lost || index + 1 < self.segments.len() {
+            return Ok(false);
+        }
+        let path = next.path();
+        let file = self.open_log(&path).await?;
+        let head = fs::read_at(&file, 0, BATCH_HEADER_BYTES)
+            .await
+            .map_err(LogError::io("read", &path))?;
+        // Zeros are written ahead of batches.
+        Ok(head.iter().all(|byte| *byte == 0))
     }
 
     /// A crash may have lost a file whose name was not on the disk yet: the log ends there, like at any
@@ -315,7 +335,7 @@ impl Work {
                 Some(bad) => return self.check_torn(index, &scanned.file, bad).await,
                 None => {}
             }
-            if next.is_some_and(|next| self.is_hole(next)) {
+            if self.is_hole(index + 1).await? {
                 return self.check_hole(index + 1, recovery_point);
             }
         }

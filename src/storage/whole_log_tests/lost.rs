@@ -127,6 +127,41 @@ fn what_compaction_took_away_is_not_missing() {
 }
 
 #[test]
+fn st_5_an_empty_last_segment_does_not_stand_for_records_that_a_loss_of_power_took() {
+    on_both_engines(|dir| async move {
+        let source = dir.join("source");
+        let bases = closed(&source, small_segments(), 40).await;
+        let [.., before, lost, last] = bases[..] else {
+            panic!("few segments")
+        };
+        std::fs::remove_file(log_file(&source, lost)).expect("removed");
+        let crash = |recovery_point| Opening {
+            gaps: Gaps::MayBe,
+            ..Opening::from(Recovery::AfterCrash {
+                recovery_point: Offset(recovery_point),
+            })
+        };
+        for zeros in [0, 4_096] {
+            let copy = dir.join(format!("copy {zeros}"));
+            copy_dir(&source, &copy);
+            edit(&log_file(&copy, last), |bytes| *bytes = vec![0; zeros]);
+            let (test, report) = TestLog::open(&copy, small_segments(), crash(before))
+                .await
+                .expect("opened");
+            assert_eq!(test.log.written_end(), Offset(lost), "{zeros} zeros");
+            assert_eq!(report.segments_removed, 1);
+            test.fill(1).await;
+            assert_eq!(test.log.written_end(), Offset(lost + 3));
+        }
+        // With a batch in it compaction may have taken them, as from a leader whose batches were copied.
+        let (test, _) = TestLog::open(&source, small_segments(), crash(before))
+            .await
+            .expect("opened");
+        assert_eq!(test.log.written_end(), Offset(120));
+    });
+}
+
+#[test]
 fn st_5_a_segment_lost_in_a_crash_ends_the_log_unless_it_was_on_the_disk() {
     on_both_engines(|dir| async move {
         let (source, copy) = (dir.join("source"), dir.join("copy"));
