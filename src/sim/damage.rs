@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use thalweg_protocol::records::{batches, crc_matches};
+use thalweg_protocol::records::{BatchHeader, batches, crc_matches};
 use thalweg_reactor::Runtime;
 use thalweg_reactor::disk::{Disk, Operation, Verdict};
 use thalweg_storage::{Log, LogDir, LogError, Opening, Recovery, RecoveryReport, Unwritten};
@@ -359,9 +359,9 @@ impl Case<'_> {
 
 type Files = Vec<Vec<u8>>;
 
-/// Of all files that are not empty, whatever their names: a file that was made ahead of its name gets that,
-/// or goes, before anything is looked at. Not of indexes: those of a whole segment are made anew from it before
-/// the next one is looked at.
+/// Of all files that are not empty, whatever their names: a file that was made ahead of its name gets that
+/// before anything is looked at, or goes where its first batch is not whole. Not of indexes: those of a whole
+/// segment are made anew from it before the next one is looked at.
 fn content_of(dir: &Path) -> Files {
     let entries = fs::read_dir(dir).into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -370,11 +370,26 @@ fn content_of(dir: &Path) -> Files {
             path.file_name()
                 .is_some_and(|name| !name.to_string_lossy().contains("index"))
         })
-        .map(|path| fs::read(path).unwrap_or_default())
-        .filter(|bytes| !bytes.is_empty())
+        .map(|path| {
+            (
+                path.ends_with("next.segment"),
+                fs::read(path).unwrap_or_default(),
+            )
+        })
+        .filter(|(is_ahead, bytes)| match is_ahead {
+            true => begins_whole(bytes),
+            false => !bytes.is_empty(),
+        })
+        .map(|(_is_ahead, bytes)| bytes)
         .collect();
     files.sort();
     files
+}
+
+fn begins_whole(bytes: &[u8]) -> bool {
+    let header = BatchHeader::parse(bytes).ok();
+    let batch = header.and_then(|header| bytes.get(..header.total_bytes()));
+    batch.is_some_and(crc_matches)
 }
 
 fn copy_dir(from: &Path, to: &Path) {

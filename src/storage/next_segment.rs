@@ -214,14 +214,16 @@ pub(crate) async fn adopt(dir: &Path, listing: Listing) -> Result<Listing, LogEr
 /// # Errors
 /// [`LogError::Io`].
 pub(crate) async fn unnamed(dir: &Path, listing: &Listing) -> Result<Option<Offset>, LogError> {
-    let (Some(bytes), Some((last, _))) = (listing.next, listing.logs.last_key_value()) else {
+    let Some(bytes) = listing.next else {
         return Ok(None);
     };
     let path = next_path(dir);
     let base = first_batch(&path, bytes)
         .await
         .map_err(LogError::io("read", &path))?;
-    Ok(base.filter(|base| follows(*base, *last)))
+    // Where every other segment is gone, it is what is left of the log.
+    let last = listing.logs.keys().next_back();
+    Ok(base.filter(|base| last.is_none_or(|last| follows(*base, *last))))
 }
 
 /// Whether batches from `base` on can be those of the segment behind the one at `last`.

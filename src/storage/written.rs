@@ -162,7 +162,8 @@ impl State {
 impl Log {
     /// Everything below needs no check after a kill, once the directory's file of marks says so
     /// ([`crate::LogDir::write_marks`]). Its owner has told of every marker below
-    /// ([`Log::note_aborted`]). `None` while nothing new can be said: the mark before it holds.
+    /// ([`Log::note_aborted`]). `None` while nothing new can be said: the mark before it holds. So it is
+    /// while there was no room for the file of leader epochs, which then come from the batches (ST-11).
     #[must_use]
     pub fn mark(&self) -> Option<Offset> {
         let state = self.inner.state.borrow();
@@ -170,7 +171,8 @@ impl Log {
             Stage::Open | Stage::Closing => {}
             Stage::Closed | Stage::Offline(_) => return None,
         }
-        (!state.has_untold_markers()).then_some(state.written_end)
+        let is_told = !state.has_untold_markers() && state.unstored_epoch().is_none();
+        is_told.then_some(state.written_end)
     }
 
     /// True when a start after a kill would have to go by many headers, or tell of aborted transactions anew.

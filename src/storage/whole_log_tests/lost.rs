@@ -7,6 +7,7 @@ use thalweg_protocol::records::BatchHeader;
 use thalweg_types::Offset;
 
 use super::{TestLog, copy_dir, edit, log_file, on_both_engines, on_plain_engine, small_segments};
+use crate::name::NEXT_SEGMENT;
 use crate::{
     AppendError, Gaps, LogError, LogEvent, LogOptions, Missing, Opening, ReadError, Recovery,
 };
@@ -238,6 +239,12 @@ fn r7_a_log_that_lost_what_is_below_its_recovery_point_is_not_accepted_after_a_c
             std::fs::remove_file(log_file(&copy, *base)).expect("removed");
         }
         assert_eq!(missing(&copy, crash(120)).await, (Missing::End, 0, 120));
+        // What has no name yet is what is left of it, and stays.
+        std::fs::write(copy.join("t-0").join(NEXT_SEGMENT), &whole).expect("written");
+        drop(TestLog::open(&copy, small_segments(), crash(120)).await);
+        let kept = std::fs::read(log_file(&copy, last)).expect("a segment");
+        assert!(kept == whole);
+        std::fs::remove_file(log_file(&copy, last)).expect("removed");
         // All that was on the disk had been deleted on request.
         let emptied = Opening {
             log_start: Some(Offset(120)),

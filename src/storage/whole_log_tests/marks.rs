@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use thalweg_replica::EpochCache;
 use thalweg_types::{LeaderEpoch, Offset};
 
 use super::{
-    Dice, TestLog, copy_dir, edit, file, log_file, numbered, on_plain_engine, small_segments,
+    Dice, TestLog, copy_dir, edit, file, log_file, numbered, on_both_engines, on_plain_engine,
+    small_segments,
 };
 use crate::{Log, LogOptions, Opening, Recovery, RecoveryReport};
 
@@ -201,5 +203,22 @@ fn a_mark_that_the_files_contradict_is_not_believed() {
             .expect("opened");
         assert!(believed(&report) && report.cut.is_some(), "{report:?}");
         assert_eq!(test.log.written_end(), Offset(327));
+    });
+}
+
+/// ST-11: a mark says that nothing below needs a look, so there is none while the file of leader epochs lacks one
+/// that has batches.
+#[test]
+fn st_11_no_mark_while_there_is_no_room_for_leader_epochs() {
+    on_both_engines(|path| async move {
+        let test = TestLog::create(&path, small_segments()).await;
+        test.fill(2).await;
+        let mut epochs = EpochCache::default();
+        let _change = epochs.assign(LeaderEpoch(7), Offset(3));
+        // As after an append whose file of epochs did not fit on the disk.
+        test.log.owe_epochs(&epochs);
+        assert_eq!(test.log.mark(), None);
+        test.log.store_epochs(&epochs).await.expect("stored");
+        assert_eq!(test.log.mark(), Some(Offset(6)));
     });
 }
