@@ -77,6 +77,10 @@ impl ResponseQueue {
     }
 
     pub(crate) fn push(&mut self, answer: Pin<Box<Answer>>, arrival: Arrival) {
+        if self.slots.capacity() == 0 {
+            // Most connections have one request in flight, and an idle one holds no more (BI-30).
+            self.slots.reserve_exact(1);
+        }
         self.slots.push_back(Slot::Coming {
             answer,
             begun: false,
@@ -107,6 +111,9 @@ impl ResponseQueue {
             match self.slots.pop_front() {
                 Some(Slot::Ready(answered)) => {
                     bytes += answered.response.memory_bytes();
+                    if batch.capacity() == 0 {
+                        batch.reserve_exact(1);
+                    }
                     batch.push(answered);
                 }
                 Some(Slot::Close(closing)) => {

@@ -194,7 +194,14 @@ impl Shard {
         }
         match self.moves.get(id) {
             Some(of) if of.to == to && of.is_wanted() => return Ok(()),
-            Some(of) => of.call(Wanted::No),
+            Some(of) => {
+                of.call(Wanted::No);
+                // What has begun its last step is not called off any more: where it led is known then.
+                let step = of.last_step.borrow().clone();
+                if let Some(step) = step {
+                    step.wait().await;
+                }
+            }
             None => {}
         }
         if partition.dir() == to {
@@ -282,6 +289,10 @@ async fn carry_out(shard: &Rc<Shard>, of: &Rc<Move>) {
             Ok(None) => return put_away(of, future).await,
             Err(error) => return give_up(shard, of, future, &error).await,
         };
+        if partition.dir() == of.to {
+            of.call(Wanted::No);
+            return put_away(of, future).await;
+        }
         let health = shard.dir(of.to);
         let begun = shard.control.begin_move(of.id, of.to, future.reached());
         if begun.await != Some(Ok(())) {

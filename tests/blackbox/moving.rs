@@ -305,6 +305,25 @@ fn kip_113_a_move_is_told_resumed_and_called_off() {
     );
 }
 
+/// Whoever asks to and fro gets what was asked for last, and nothing that waits is held up by what is over.
+#[test]
+fn kip_113_of_moves_to_and_fro_the_last_counts() {
+    let broker = Broker::start_with(options(""));
+    let mut client = broker.connect();
+    let topic = client.create_topic("t", 1, &SEGMENTED);
+    append(&mut client, &topic, 0..2);
+    let (here, there) = here_and_there(&mut client, "t");
+    for last in [&there, &here, &there] {
+        for _ in 0..10 {
+            send_to(&broker, &mut client, "t", &there);
+            send_to(&broker, &mut client, "t", &here);
+        }
+        send_to(&broker, &mut client, "t", last);
+        wait_until_in(&mut client, "t", last);
+        check_whole(&mut client, &topic, 2);
+    }
+}
+
 /// What is deleted while the copy is under way does not come back in the new place.
 #[test]
 fn kip_113_records_deleted_meanwhile_stay_deleted() {

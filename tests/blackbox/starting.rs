@@ -189,6 +189,20 @@ fn st_11_a_leader_epoch_file_from_elsewhere_is_rebuilt() {
     }
 }
 
+/// Nothing is wrong with a broker that was stopped for the first time.
+#[test]
+fn a_second_start_warns_of_no_epochs() {
+    let mut broker = Broker::start_with(Options::default());
+    broker.connect().create_topic("t", 1, &[]);
+    broker.stop();
+    broker.start_again();
+    let log = broker.log();
+    assert!(
+        !log.iter().any(|line| line.contains("leader epochs")),
+        "{log:?}"
+    );
+}
+
 /// While logs are opened, the endpoint and the log say how far it is.
 #[test]
 fn a_start_says_how_far_it_is() {

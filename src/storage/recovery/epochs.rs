@@ -21,8 +21,9 @@ impl Work {
         first: Option<BatchMark>,
     ) -> Option<Vec<EpochEntry>> {
         let entries = stored?;
-        if entries.is_empty() && first.is_some() && self.recovery_point.is_some() {
-            // A kill before the first epoch was stored: it contradicts nothing, it is of no use.
+        if entries.is_empty() && first.is_some() {
+            // A kill before the first epoch was stored, or a log whose owner keeps none, as that of the metadata: it
+            // contradicts nothing, it is of no use.
             tracing::debug!(dir = %self.dir.display(), "no leader epochs: taking them from the batches");
             return None;
         }

@@ -201,7 +201,15 @@ impl Log {
             // Compacted or deleted meanwhile, so that its file may be another's.
             return Ok(Scrubbed::default());
         }
-        let looked = looked?;
+        let looked = match looked {
+            // What compaction has put in place is read by its handle until it has its name.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && segment.warm_now().is_some() =>
+            {
+                return Ok(Scrubbed::default());
+            }
+            looked => looked?,
+        };
         segment.is_suspect.set(false);
         Ok(self.take(segment, looked).await)
     }
