@@ -62,7 +62,8 @@ async fn send(
         [one] if let Some(bytes) = one.response.only_bytes() => {
             outgoing.write(bytes, More::No).await?;
         }
-        _ => outgoing.send_all(answered).await?,
+        // On the heap: a connection that is idle holds no room for it (BI-30).
+        _ => Box::pin(outgoing.send_all(answered)).await?,
     }
     let cold_wait = outgoing.cold_wait;
     link.conn.life.await_taken(None);

@@ -314,6 +314,6 @@ fn bi_30_the_task_of_a_connection_is_small() {
         let net = ShardNet::new(Limits::default(), Rc::clone(&rig.shard.metrics));
         let serving = thalweg_net::serve(stream, ListenerIndex(0), rig.shard, net);
         let bytes = size_of_val(&serving);
-        assert!(bytes <= 3_600, "{bytes} bytes");
+        assert!(bytes <= 3_000, "{bytes} bytes");
     });
 }
