@@ -58,6 +58,9 @@ fn find(client: &mut Connection, kind: i8, version: i16) -> FindCoordinatorRespo
 pub fn with_coordinators(broker: &Broker) -> Connection {
     let mut client = broker.connect();
     assert_eq!(error(find(&mut client, 0, 3).error_code), ErrorCode::None);
+    eventually("the coordinators have loaded", || {
+        (broker.metric("thalweg_group_coordinators_loading", &[]) == 0.0).then_some(())
+    });
     client
 }
 
