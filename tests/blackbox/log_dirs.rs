@@ -423,7 +423,8 @@ fn st_18_the_failure_of_an_idle_disk_is_noticed() {
     });
     assert_offline(&mut client, &topic, b[0]);
     assert_eq!(produced(&mut client, &topic, a[0]), ErrorCode::None);
-    assert!(broker.data().join("a/thalweg-probe").is_file());
+    let other = broker.data().join("a/thalweg-probe");
+    eventually("the other is asked, too", || other.is_file().then_some(()));
 }
 
 fn coordinator_of(client: &mut Connection, group: &str) -> ErrorCode {
