@@ -309,6 +309,15 @@ fn st_28_directories_that_do_not_belong_together_are_refused() {
     broker.start_again();
 }
 
+/// A stopped broker with a topic, and which of its partitions are in `a` and in `b`.
+fn stopped() -> (Broker, Topic, [Vec<i32>; 2]) {
+    let (mut broker, client, topic) = with_topic();
+    drop(client);
+    let held = ["a", "b"].map(|dir| held(&broker, dir));
+    broker.stop();
+    (broker, topic, held)
+}
+
 /// The coordinator of `kept` is there and that of `gone` is not.
 fn assert_one_coordinates(
     client: &mut Connection,
@@ -333,10 +342,7 @@ fn st_18_a_failed_sync_takes_one_of_two_directories() {
     if !has_strace() {
         return;
     }
-    let (mut broker, client, topic) = with_topic();
-    drop(client);
-    let (a, b) = (held(&broker, "a"), held(&broker, "b"));
-    broker.stop();
+    let (mut broker, topic, [a, b]) = stopped();
     let lost = folder(&broker, "b", b[0]).join("00000000000000000000.log");
     broker.start_again_with(Options {
         config: Some(FILE.to_owned()),
@@ -405,10 +411,7 @@ fn st_18_the_failure_of_an_idle_disk_is_noticed() {
     if !has_strace() {
         return;
     }
-    let (mut broker, client, topic) = with_topic();
-    drop(client);
-    let (a, b) = (held(&broker, "a"), held(&broker, "b"));
-    broker.stop();
+    let (mut broker, topic, [a, b]) = stopped();
     let probe = broker.data().join("b/thalweg-probe");
     broker.start_again_with(Options {
         config: Some(format!("{FILE}thalweg.log.dirs.probe.interval.ms=50\n")),

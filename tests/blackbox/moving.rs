@@ -233,15 +233,21 @@ fn kip_113_targets_and_partitions_that_are_not_there_are_refused() {
     assert!(places(&mut client, "t").future.is_empty());
 }
 
-/// A directory that does not work takes nothing and gives nothing.
-#[test]
-fn kip_113_a_lost_directory_is_no_target() {
+/// A broker whose second directory is gone, with a topic of two partitions that had one in each.
+fn without_b() -> Broker {
     let mut broker = Broker::start_with(options(""));
     let mut client = broker.connect();
     client.create_topic("t", 2, &[]);
     broker.stop();
     fs::rename(broker.data().join("b"), broker.data().join("unmounted")).expect("renamed");
     broker.start_again();
+    broker
+}
+
+/// A directory that does not work takes nothing and gives nothing.
+#[test]
+fn kip_113_a_lost_directory_is_no_target() {
+    let broker = without_b();
     let mut client = broker.connect();
     for partition in 0..2 {
         let to = broker.data().join("b");
@@ -392,12 +398,7 @@ fn kip_113_moves_by_command_line() {
 /// A directory that is lost, with the reason and the partitions that are offline with it.
 #[test]
 fn st_25_what_is_offline_is_told_with_its_reason() {
-    let mut broker = Broker::start_with(options(""));
-    let mut client = broker.connect();
-    client.create_topic("t", 2, &[]);
-    broker.stop();
-    fs::rename(broker.data().join("b"), broker.data().join("unmounted")).expect("renamed");
-    broker.start_again();
+    let broker = without_b();
     let report = told(&broker);
     let lost = &report["directories"][1];
     assert_eq!(
