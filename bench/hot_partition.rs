@@ -4,7 +4,6 @@
 //! with a closed loop of large batches to that, and without.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
@@ -12,7 +11,7 @@ use thalweg_client::{Cluster, MissingTopic};
 
 use crate::environment::Environment;
 use crate::job::ProduceJob;
-use crate::load::{self, LoadOptions, Part};
+use crate::load::{self, Part};
 use crate::report::{RunReport, Spread};
 use crate::rounds::write_json;
 use crate::stage::{self, SETTLE_MAX, settle};
@@ -170,12 +169,6 @@ fn hot_part(workload: &Workload) -> Result<Part> {
 }
 
 fn one_run(workload: &Workload, parts: &[Part], target: &Target) -> Result<RunReport> {
-    let options = LoadOptions {
-        address: target.address(),
-        threads: 1,
-        warm_up: Duration::from_secs_f64(workload.measure.warm_up_seconds),
-        measure: Duration::from_secs_f64(workload.measure.seconds),
-        broker_pid: target.pid,
-    };
+    let options = target.load_of(workload, 1);
     Ok(RunReport::of(&workload.name, &load::run(parts, &options)?))
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::environment::Environment;
 use crate::job::ProduceJob;
-use crate::load::{self, Job, Keep, LoadOptions, new_histogram};
+use crate::load::{self, Job, Keep, new_histogram};
 use crate::report::{Percentiles, Spread};
 use crate::rounds::write_json;
 use crate::stage::{self, SETTLE_MAX, settle};
@@ -121,13 +121,7 @@ fn loaded(workload: &Workload, target: &Target, near: Duration) -> Result<RollsR
     let rolls = Rolls::default();
     part.job = Box::new(WatchedJob::of(workload, &rolls)?);
     part.keep = Keep::Times;
-    let options = LoadOptions {
-        address: target.address(),
-        threads: 1,
-        warm_up: Duration::from_secs_f64(workload.measure.warm_up_seconds),
-        measure: Duration::from_secs_f64(workload.measure.seconds),
-        broker_pid: target.pid,
-    };
+    let options = target.load_of(workload, 1);
     let result = load::run(&[part], &options)?;
     let part = result.parts.first().context("producers report")?;
     let rolls = rolls.lock().unwrap_or_else(PoisonError::into_inner);

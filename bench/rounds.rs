@@ -13,7 +13,7 @@ use crate::backlog;
 use crate::end_to_end;
 use crate::environment::Environment;
 use crate::hgrm;
-use crate::load::{self, LoadOptions, LoadResult, Part};
+use crate::load::{self, LoadResult, Part};
 use crate::overrides::Overrides;
 use crate::report::{PartReport, Percentiles, RunReport, Spread};
 use crate::stage;
@@ -200,13 +200,7 @@ pub fn one_round(workload: &Workload, target: &Target, threads: usize) -> Result
 }
 
 fn loaded(workload: &Workload, parts: &[Part], target: &Target, threads: usize) -> Result<Round> {
-    let options = LoadOptions {
-        address: target.address(),
-        threads,
-        warm_up: Duration::from_secs_f64(workload.measure.warm_up_seconds),
-        measure: Duration::from_secs_f64(workload.measure.seconds),
-        broker_pid: target.pid,
-    };
+    let options = target.load_of(workload, threads);
     let probe = workload.end_to_end.clone().map(|how| {
         let options = options.clone();
         thread::spawn(move || end_to_end::probe(&how, &options))

@@ -3,12 +3,15 @@
 use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::cpu;
+use crate::load::LoadOptions;
 use crate::process::{BrokerOptions, Server};
+use crate::workload::Workload;
 
 /// Flags that say what to push at.
 #[derive(clap::Args, Clone, Debug)]
@@ -132,6 +135,18 @@ impl Target {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.report.address
+    }
+
+    /// How a workload is loaded on it by so many threads, for as long as its file says.
+    #[must_use]
+    pub fn load_of(&self, workload: &Workload, threads: usize) -> LoadOptions {
+        LoadOptions {
+            address: self.address(),
+            threads,
+            warm_up: Duration::from_secs_f64(workload.measure.warm_up_seconds),
+            measure: Duration::from_secs_f64(workload.measure.seconds),
+            broker_pid: self.pid,
+        }
     }
 
     /// Ends the broker if it was started here, and removes its data.
