@@ -9,39 +9,32 @@ mod compaction;
 mod flushing;
 mod lag;
 mod moving;
+mod opening;
+mod reading;
 mod retention;
 mod scrub;
 
 pub(crate) use moving::LastStep;
+pub(crate) use opening::{OpenContext, PartitionError};
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::path::PathBuf;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
 
-use thalweg_config::TopicConfig;
-use thalweg_control::{DirIndex, LogProgress, OpeningProgress, PartitionToOpen, StoppedPartition};
+use thalweg_control::{DirIndex, LogProgress, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
-use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::{self, TimestampType};
 use thalweg_reactor::event::Event;
-use thalweg_reactor::{LogGate, fs, task, time};
+use thalweg_reactor::{LogGate, task, time};
 use thalweg_replica::{
-    Accepted, AckPoint, Acks, Assigned, Effect, EpochCache, EpochEntry, FetchBound, Isolation,
-    Leadership, Parking, Producers, Refused, Replica, ReplicaStart, StaleLeadership, StopReason,
-    Token,
+    Accepted, AckPoint, Acks, Assigned, Effect, Refused, Replica, StopReason, Token,
 };
-use thalweg_storage::{
-    AppendBatch, Beginning, Gaps, Log, LogError, LogEvent, LogOptions, LogSink, PartitionName,
-    ReadError, RecoveryReport, missing_directory,
-};
-use thalweg_types::{BrokerId, IdMap, LeaderEpoch, Offset, TimestampMs, TopicPartition};
+use thalweg_storage::{AppendBatch, Log, LogError, LogEvent, LogOptions, LogSink};
+use thalweg_types::{IdMap, Offset, TimestampMs, TopicPartition};
 
 use self::awaiting_flush::AwaitingFlush;
 use crate::append_group::{AppendGroup, Owed, Placed, Row};
 use crate::flushing::Unmarked;
-use crate::peer::{AppendAsk, FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
+use crate::peer::AppendAsk;
 use crate::producers;
 
 /// Owner of one log. Lives on one shard, shared inside it by `Rc`.
@@ -81,156 +74,7 @@ struct WaitingProduce {
     append_time: TimestampMs,
 }
 
-/// A partition can not be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PartitionError {
-    /// Its log.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// Its log directory does not work, or is not here.
-    #[error("its log directory is offline")]
-    DirectoryOffline,
-    /// Whether it has a directory can not be told.
-    #[error("looking for {}: {source}", dir.display())]
-    Look {
-        /// The directory.
-        dir: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Its directory belongs to another topic, or the file that says so is damaged.
-    #[error("{} says topic id {found}, the metadata says {wanted}", file.display())]
-    OtherTopic {
-        /// The file.
-        file: PathBuf,
-        /// In `partition.metadata`.
-        found: thalweg_types::TopicId,
-        /// In the metadata.
-        wanted: thalweg_types::TopicId,
-    },
-    /// Its producers can not be read out of the log.
-    #[error("replaying producers: {0}")]
-    Producers(#[from] ReadError),
-    /// The metadata is older than the log.
-    #[error(transparent)]
-    Stale(#[from] StaleLeadership),
-}
-
-impl PartitionError {
-    /// True when the system lacked something that it may have later: room, file handles, rights.
-    pub(crate) fn may_pass(&self) -> bool {
-        match self {
-            PartitionError::Log(error) => error.may_pass(),
-            PartitionError::Look { source, .. } => thalweg_storage::may_pass(source),
-            PartitionError::DirectoryOffline
-            | PartitionError::OtherTopic { .. }
-            | PartitionError::Producers(_)
-            | PartitionError::Stale(_) => false,
-        }
-    }
-
-    /// True when its files are not what they were: see [`LogError::is_damage`].
-    pub(crate) fn is_damage(&self) -> bool {
-        match self {
-            PartitionError::Log(error) => error.is_damage(),
-            PartitionError::OtherTopic { .. } => true,
-            PartitionError::DirectoryOffline
-            | PartitionError::Look { .. }
-            | PartitionError::Producers(_)
-            | PartitionError::Stale(_) => false,
-        }
-    }
-}
-
-/// What opening a partition needs to know of its shard and topic.
-pub(crate) struct OpenContext<'a> {
-    pub(crate) local: BrokerId,
-    /// Number of the log directory whose health is in `options`.
-    pub(crate) dir: DirIndex,
-    pub(crate) config: &'a TopicConfig,
-    pub(crate) options: LogOptions,
-    pub(crate) metrics: &'a Rc<RefCell<CoreMetrics>>,
-    /// Lets one line about failed appends through in a while, for the whole shard.
-    pub(crate) failures: &'a Rc<LogGate>,
-    /// Told what was checked.
-    pub(crate) opening: &'a OpeningProgress,
-    /// Told of each append.
-    pub(crate) unmarked: &'a Rc<Unmarked>,
-}
-
 impl Partition {
-    /// Opens the log, recovering it if the last stop was not clean, or creates it, and takes the
-    /// leadership that the metadata names.
-    ///
-    /// # Errors
-    /// See [`PartitionError`]; the partition stays offline then and its files are as they were.
-    pub(crate) async fn open(
-        wanted: &PartitionToOpen,
-        context: OpenContext<'_>,
-    ) -> Result<Rc<Partition>, PartitionError> {
-        let target: Rc<RefCell<Weak<Partition>>> = Rc::default();
-        let Opened {
-            log,
-            epochs,
-            epochs_stored,
-            producers,
-            snapshot_loaded,
-        } = open_judged(wanted, &context, sink_of(&target, 0)).await?;
-        let ack_point = ack_point(&context.options);
-        match ack_point {
-            AckPoint::Written => {}
-            // What the log has may be in the page cache only, and its directory new: nothing of it is
-            // shown before it is durable, and the first acknowledgement does not wait for all of it.
-            AckPoint::Durable => drop(log.flush().await?),
-        }
-        let mut replica = Replica::new(ReplicaStart {
-            local: context.local,
-            log_start: log.start_offset(),
-            log_end: log.written_end(),
-            durable_end: log.durable_end(),
-            ack_point,
-            // Without the word of a checkpoint nothing is known to be committed (R5).
-            high_watermark: wanted.opening.high_watermark.unwrap_or_default(),
-            epochs,
-            producers,
-        });
-        // Nothing waits yet, so nothing is to be answered or woken.
-        let mut effects = Vec::new();
-        let leadership = Leadership {
-            epoch: wanted.leader_epoch,
-            replicas: vec![context.local],
-            in_sync: vec![context.local],
-            min_in_sync: context.config.min_insync_replicas(),
-        };
-        replica.become_leader(&leadership, &mut effects)?;
-        if replica.epochs().entries() != epochs_stored {
-            log.owe_epochs(replica.epochs());
-        }
-        let partition = Rc::new(Partition {
-            id: wanted.id,
-            topic: wanted.topic.clone(),
-            dir: Cell::new(context.dir),
-            log: RefCell::new(log),
-            place: Cell::new(0),
-            held: RefCell::default(),
-            replica: RefCell::new(replica),
-            produces: RefCell::default(),
-            awaiting_flush: RefCell::default(),
-            fetches: RefCell::default(),
-            next_token: Cell::new(0),
-            snapshot_loaded,
-            recorded: Cell::new(None),
-            mark_recorded: Cell::new(None),
-            metrics: Rc::clone(context.metrics),
-            failures: Rc::clone(context.failures),
-            unmarked: Rc::clone(context.unmarked),
-            cleaning: compaction::Cleaning::default(),
-            snapshot_stored: RefCell::default(),
-        });
-        *target.borrow_mut() = Rc::downgrade(&partition);
-        Ok(partition)
-    }
-
     pub(crate) fn id(&self) -> TopicPartition {
         self.id
     }
@@ -461,174 +305,6 @@ impl Partition {
         }
     }
 
-    /// Finds what to send; registers the fetch in the same step when `park` is given.
-    pub(crate) async fn fetch(&self, ask: &FetchAsk, park: Option<&Park>) -> FetchFound {
-        self.follow_log();
-        let query = thalweg_replica::FetchAsk {
-            offset: ask.offset,
-            current_leader_epoch: ask.current_leader_epoch,
-            last_fetched_epoch: ask.last_fetched_epoch,
-            isolation: ask.isolation,
-        };
-        let bound = match self.replica.borrow().on_fetch(&query) {
-            Ok(bound) => bound,
-            Err(refused) => return FetchFound::refused(ask.slot, refused.code()),
-        };
-        let mut found = FetchFound {
-            slot: ask.slot,
-            error: ErrorCode::None,
-            high_watermark: bound.high_watermark,
-            last_stable: bound.last_stable,
-            log_start: bound.log_start,
-            diverging: bound.diverging.map(|end| (end.epoch, end.end)),
-            crowded: false,
-            disk_wait: Duration::ZERO,
-            plan: None,
-            aborted: None,
-        };
-        if bound.diverging.is_none() && bound.up_to > ask.offset {
-            let (from, up_to, most) = (ask.offset, bound.up_to, ask.bytes_max);
-            let planning = self.reading(async |log| log.read_plan(from, up_to, most).await);
-            let (planned, waited) = time::waited(planning).await;
-            found.disk_wait += waited;
-            match planned {
-                Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
-                Err(error) => return self.refuse_read(ask.slot, &error),
-            }
-        }
-        if ask.isolation == Isolation::ReadCommitted {
-            let up_to = found
-                .plan
-                .as_ref()
-                .map_or(ask.offset, |plan| plan.next_offset);
-            let looking = self.reading(async |log| log.aborted_in(ask.offset, up_to).await);
-            let (aborted, waited) = time::waited(looking).await;
-            found.disk_wait += waited;
-            match aborted {
-                Ok(aborted) => found.aborted = Some(aborted),
-                Err(error) => return self.refuse_read(ask.slot, &error),
-            }
-        }
-        if let Some(park) = park {
-            self.park(ask, &bound, park, &mut found);
-        }
-        found
-    }
-
-    fn park(&self, ask: &FetchAsk, bound: &FetchBound, park: &Park, found: &mut FetchFound) {
-        let token = Token(park.id);
-        let parking = self.replica.borrow_mut().park_fetch(
-            token,
-            ask.offset,
-            bound.up_to,
-            ask.isolation,
-            park.missing_bytes,
-        );
-        match parking {
-            Parking::Parked => {
-                self.fetches.borrow_mut().insert(token, park.wake.clone());
-            }
-            Parking::LookAgain => park.wake.open(),
-            Parking::Full => found.crowded = true,
-        }
-    }
-
-    /// Forgets a parked fetch.
-    pub(crate) fn unpark(&self, id: ParkId) {
-        self.replica.borrow_mut().unpark_fetch(Token(id));
-        self.fetches.borrow_mut().remove(&Token(id));
-    }
-
-    /// Wakes every parked fetch.
-    pub(crate) fn wake_parked(&self) {
-        for (token, wake) in self.fetches.borrow_mut().drain() {
-            self.replica.borrow_mut().unpark_fetch(token);
-            wake.open();
-        }
-    }
-
-    /// Fetches parked here.
-    pub(crate) fn parked_fetches(&self) -> usize {
-        self.fetches.borrow().len()
-    }
-
-    fn refuse_read(&self, slot: usize, error: &ReadError) -> FetchFound {
-        FetchFound::refused(slot, self.read_error(error))
-    }
-
-    fn read_error(&self, error: &ReadError) -> ErrorCode {
-        match error {
-            ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
-            ReadError::Closed => ErrorCode::NotLeaderOrFollower,
-            // Reads look again by themselves; whoever sees it has clients do so.
-            ReadError::Replaced | ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
-            // A retry is of no use, so the error is not one of those that clients retry in silence.
-            ReadError::Quarantined { .. } => {
-                tracing::debug!(partition = %self.log().name(), %error, "read refused");
-                ErrorCode::CorruptMessage
-            }
-            ReadError::Damaged { .. } => {
-                tracing::error!(partition = %self.log().name(), %error, "read failed");
-                ErrorCode::CorruptMessage
-            }
-            ReadError::Io { .. } | ReadError::Records { .. } => {
-                tracing::error!(partition = %self.log().name(), %error, "read failed");
-                ErrorCode::KafkaStorageError
-            }
-        }
-    }
-
-    /// Answers one partition of ListOffsets.
-    pub(crate) async fn list_offset(&self, ask: &OffsetAsk) -> OffsetFound {
-        OffsetFound {
-            slot: ask.slot,
-            result: self.find_offset(ask).await,
-        }
-    }
-
-    async fn find_offset(
-        &self,
-        ask: &OffsetAsk,
-    ) -> Result<(Offset, TimestampMs, LeaderEpoch), ErrorCode> {
-        const NONE: (Offset, TimestampMs, LeaderEpoch) =
-            (Offset(-1), TimestampMs::NONE, LeaderEpoch::NONE);
-        self.follow_log();
-        let bounds = self
-            .replica
-            .borrow()
-            .on_list_offsets(ask.current_leader_epoch, ask.isolation)
-            .map_err(Refused::code)?;
-        match ask.timestamp {
-            -1 => Ok((bounds.latest, TimestampMs::NONE, bounds.leader_epoch)),
-            // Nothing is tiered: the local log starts where the log starts.
-            -2 | -4 => {
-                let epoch = self.replica.borrow().epochs().epoch_at(bounds.log_start);
-                Ok((
-                    bounds.log_start,
-                    TimestampMs::NONE,
-                    epoch.unwrap_or(LeaderEpoch::NONE),
-                ))
-            }
-            // Nothing is tiered, so there is no last tiered offset (KIP-1005) and nothing waits to
-            // be uploaded (KIP-1023).
-            -5 | -6 => Ok(NONE),
-            special_or_time => {
-                let hit = self.reading(async |log| match special_or_time {
-                    -3 => log.max_timestamp_offset().await,
-                    time => log.offset_for_timestamp(TimestampMs(time)).await,
-                });
-                let hit = hit.await;
-                match hit {
-                    Ok(Some(hit)) if hit.offset < bounds.latest => {
-                        Ok((hit.offset, hit.timestamp, hit.leader_epoch))
-                    }
-                    Ok(_) => Ok(NONE),
-                    Err(error) => Err(self.read_error(&error)),
-                }
-            }
-        }
-    }
-
     /// Stops serving, flushes and closes the log.
     pub(crate) async fn close(&self) -> StoppedPartition {
         self.retire(StopReason::NotLeader);
@@ -677,15 +353,6 @@ fn ack_point(options: &LogOptions) -> AckPoint {
     }
 }
 
-/// A log and what its files say of epochs and producers.
-struct Opened {
-    log: Log,
-    epochs: EpochCache,
-    epochs_stored: Vec<EpochEntry>,
-    producers: Producers,
-    snapshot_loaded: Offset,
-}
-
 /// Tells a partition, once there is one, of what its log does.
 fn sink_of(target: &Rc<RefCell<Weak<Partition>>>, place: u64) -> LogSink {
     let target = Rc::clone(target);
@@ -696,102 +363,4 @@ fn sink_of(target: &Rc<RefCell<Weak<Partition>>>, place: u64) -> LogSink {
             partition.on_log_event(event);
         }
     })
-}
-
-/// As [`open_log`]; a failure of the disk condemns the log directory.
-async fn open_judged(
-    wanted: &PartitionToOpen,
-    context: &OpenContext<'_>,
-    sink: LogSink,
-) -> Result<Opened, PartitionError> {
-    let opened = open_log(wanted, context, sink).await;
-    if let Err(PartitionError::Log(error)) = &opened {
-        context.options.health.judge_opening(error);
-    }
-    opened
-}
-
-async fn open_log(
-    wanted: &PartitionToOpen,
-    context: &OpenContext<'_>,
-    sink: LogSink,
-) -> Result<Opened, PartitionError> {
-    let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
-    let options = context.options.clone();
-    let parent = options.health.path().to_owned();
-    let dir = parent.join(name.to_string());
-    let exists = match fs::exists(&dir).await {
-        Err(source) => return Err(PartitionError::Look { dir, source }),
-        Ok(exists) => exists,
-    };
-    let mut opening = wanted.opening;
-    if !exists {
-        if let Some(missing) = missing_directory(&dir, &opening) {
-            return Err(PartitionError::Log(missing));
-        }
-        let start = opening.log_start.unwrap_or_default();
-        // The epoch of its first leader is written with the file: no other write of it follows.
-        let mut epochs = EpochCache::default();
-        let _ = epochs.assign(wanted.leader_epoch, start);
-        let epochs_stored = epochs.entries().to_vec();
-        let beginning = Beginning { start, epochs };
-        let topic = wanted.id.topic;
-        let log = Log::create_at(beginning, &parent, name, topic, options, sink).await?;
-        return Ok(Opened {
-            log,
-            epochs: EpochCache::default(),
-            epochs_stored,
-            producers: Producers::default(),
-            snapshot_loaded: Offset::ZERO,
-        });
-    }
-    let found = Log::topic_id_in(&dir).await?;
-    if let Some(found) = found.filter(|found| *found != wanted.id.topic) {
-        return Err(PartitionError::OtherTopic {
-            file: dir.join("partition.metadata"),
-            found,
-            wanted: wanted.id.topic,
-        });
-    }
-    if context.config.cleanup_policy().compact {
-        opening.gaps = Gaps::MayBe;
-    }
-    let (log, report) = Log::open(&parent, name, options, opening, sink).await?;
-    if found.is_none() {
-        tracing::warn!(partition = %log.name(), topic_id = %wanted.id.topic,
-            "partition.metadata is missing or can not be read: written anew from the metadata");
-        log.store_topic_id(wanted.id.topic).await?;
-    }
-    context
-        .opening
-        .checked(report.bytes_scanned, report.bytes_trusted);
-    note_recovery(context.metrics, &log, &report);
-    let (producers, snapshot) = producers::load(&log, &report).await?;
-    Ok(Opened {
-        log,
-        epochs: report.epochs,
-        epochs_stored: report.epochs_stored,
-        producers,
-        snapshot_loaded: snapshot.unwrap_or_default(),
-    })
-}
-
-fn note_recovery(metrics: &Rc<RefCell<CoreMetrics>>, log: &Log, report: &RecoveryReport) {
-    let mut metrics = metrics.borrow_mut();
-    let counters = &mut metrics.counters;
-    counters.recovery_logs += u64::from(report.segments_scanned > 0);
-    counters.recovery_bytes_scanned += report.bytes_scanned;
-    counters.recovery_bytes_trusted += report.bytes_trusted;
-    counters.recovery_indexes_rebuilt += report.indexes_rebuilt as u64;
-    if let Some(cut) = &report.cut {
-        counters.recovery_torn_tails += 1;
-        counters.recovery_bytes_cut += report.bytes_removed;
-        tracing::warn!(
-            partition = %log.name(),
-            end = cut.offset.0,
-            bytes = report.bytes_removed,
-            reason = %cut.reason,
-            "torn tail cut: the last process ended before these bytes were all written"
-        );
-    }
 }

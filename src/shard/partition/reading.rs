@@ -1,0 +1,183 @@
+//! What consumers ask of a partition: records to send, and offsets by time. Fetches for which there is
+//! nothing to send yet wait here.
+
+use std::time::Duration;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_reactor::time;
+use thalweg_replica::{FetchBound, Isolation, Parking, Refused, Token};
+use thalweg_storage::ReadError;
+use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
+
+use super::Partition;
+use crate::peer::{FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
+
+impl Partition {
+    /// Finds what to send; registers the fetch in the same step when `park` is given.
+    pub(crate) async fn fetch(&self, ask: &FetchAsk, park: Option<&Park>) -> FetchFound {
+        self.follow_log();
+        let query = thalweg_replica::FetchAsk {
+            offset: ask.offset,
+            current_leader_epoch: ask.current_leader_epoch,
+            last_fetched_epoch: ask.last_fetched_epoch,
+            isolation: ask.isolation,
+        };
+        let bound = match self.replica.borrow().on_fetch(&query) {
+            Ok(bound) => bound,
+            Err(refused) => return FetchFound::refused(ask.slot, refused.code()),
+        };
+        let mut found = FetchFound {
+            slot: ask.slot,
+            error: ErrorCode::None,
+            high_watermark: bound.high_watermark,
+            last_stable: bound.last_stable,
+            log_start: bound.log_start,
+            diverging: bound.diverging.map(|end| (end.epoch, end.end)),
+            crowded: false,
+            disk_wait: Duration::ZERO,
+            plan: None,
+            aborted: None,
+        };
+        if bound.diverging.is_none() && bound.up_to > ask.offset {
+            let (from, up_to, most) = (ask.offset, bound.up_to, ask.bytes_max);
+            let planning = self.reading(async |log| log.read_plan(from, up_to, most).await);
+            let (planned, waited) = time::waited(planning).await;
+            found.disk_wait += waited;
+            match planned {
+                Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
+                Err(error) => return self.refuse_read(ask.slot, &error),
+            }
+        }
+        if ask.isolation == Isolation::ReadCommitted {
+            let up_to = found
+                .plan
+                .as_ref()
+                .map_or(ask.offset, |plan| plan.next_offset);
+            let looking = self.reading(async |log| log.aborted_in(ask.offset, up_to).await);
+            let (aborted, waited) = time::waited(looking).await;
+            found.disk_wait += waited;
+            match aborted {
+                Ok(aborted) => found.aborted = Some(aborted),
+                Err(error) => return self.refuse_read(ask.slot, &error),
+            }
+        }
+        if let Some(park) = park {
+            self.park(ask, &bound, park, &mut found);
+        }
+        found
+    }
+
+    fn park(&self, ask: &FetchAsk, bound: &FetchBound, park: &Park, found: &mut FetchFound) {
+        let token = Token(park.id);
+        let parking = self.replica.borrow_mut().park_fetch(
+            token,
+            ask.offset,
+            bound.up_to,
+            ask.isolation,
+            park.missing_bytes,
+        );
+        match parking {
+            Parking::Parked => {
+                self.fetches.borrow_mut().insert(token, park.wake.clone());
+            }
+            Parking::LookAgain => park.wake.open(),
+            Parking::Full => found.crowded = true,
+        }
+    }
+
+    /// Forgets a parked fetch.
+    pub(crate) fn unpark(&self, id: ParkId) {
+        self.replica.borrow_mut().unpark_fetch(Token(id));
+        self.fetches.borrow_mut().remove(&Token(id));
+    }
+
+    /// Wakes every parked fetch.
+    pub(crate) fn wake_parked(&self) {
+        for (token, wake) in self.fetches.borrow_mut().drain() {
+            self.replica.borrow_mut().unpark_fetch(token);
+            wake.open();
+        }
+    }
+
+    /// Fetches parked here.
+    pub(crate) fn parked_fetches(&self) -> usize {
+        self.fetches.borrow().len()
+    }
+
+    fn refuse_read(&self, slot: usize, error: &ReadError) -> FetchFound {
+        FetchFound::refused(slot, self.read_error(error))
+    }
+
+    fn read_error(&self, error: &ReadError) -> ErrorCode {
+        match error {
+            ReadError::OutOfRange { .. } => ErrorCode::OffsetOutOfRange,
+            ReadError::Closed => ErrorCode::NotLeaderOrFollower,
+            // Reads look again by themselves; whoever sees it has clients do so.
+            ReadError::Replaced | ReadError::Offline { .. } => ErrorCode::KafkaStorageError,
+            // A retry is of no use, so the error is not one of those that clients retry in silence.
+            ReadError::Quarantined { .. } => {
+                tracing::debug!(partition = %self.log().name(), %error, "read refused");
+                ErrorCode::CorruptMessage
+            }
+            ReadError::Damaged { .. } => {
+                tracing::error!(partition = %self.log().name(), %error, "read failed");
+                ErrorCode::CorruptMessage
+            }
+            ReadError::Io { .. } | ReadError::Records { .. } => {
+                tracing::error!(partition = %self.log().name(), %error, "read failed");
+                ErrorCode::KafkaStorageError
+            }
+        }
+    }
+
+    /// Answers one partition of ListOffsets.
+    pub(crate) async fn list_offset(&self, ask: &OffsetAsk) -> OffsetFound {
+        OffsetFound {
+            slot: ask.slot,
+            result: self.find_offset(ask).await,
+        }
+    }
+
+    async fn find_offset(
+        &self,
+        ask: &OffsetAsk,
+    ) -> Result<(Offset, TimestampMs, LeaderEpoch), ErrorCode> {
+        const NONE: (Offset, TimestampMs, LeaderEpoch) =
+            (Offset(-1), TimestampMs::NONE, LeaderEpoch::NONE);
+        self.follow_log();
+        let bounds = self
+            .replica
+            .borrow()
+            .on_list_offsets(ask.current_leader_epoch, ask.isolation)
+            .map_err(Refused::code)?;
+        match ask.timestamp {
+            -1 => Ok((bounds.latest, TimestampMs::NONE, bounds.leader_epoch)),
+            // Nothing is tiered: the local log starts where the log starts.
+            -2 | -4 => {
+                let epoch = self.replica.borrow().epochs().epoch_at(bounds.log_start);
+                Ok((
+                    bounds.log_start,
+                    TimestampMs::NONE,
+                    epoch.unwrap_or(LeaderEpoch::NONE),
+                ))
+            }
+            // Nothing is tiered, so there is no last tiered offset (KIP-1005) and nothing waits to
+            // be uploaded (KIP-1023).
+            -5 | -6 => Ok(NONE),
+            special_or_time => {
+                let hit = self.reading(async |log| match special_or_time {
+                    -3 => log.max_timestamp_offset().await,
+                    time => log.offset_for_timestamp(TimestampMs(time)).await,
+                });
+                let hit = hit.await;
+                match hit {
+                    Ok(Some(hit)) if hit.offset < bounds.latest => {
+                        Ok((hit.offset, hit.timestamp, hit.leader_epoch))
+                    }
+                    Ok(_) => Ok(NONE),
+                    Err(error) => Err(self.read_error(&error)),
+                }
+            }
+        }
+    }
+}
