@@ -3,5 +3,6 @@
 mod admin;
 mod common;
 mod controller;
+mod placement;
 mod random;
 mod records;
