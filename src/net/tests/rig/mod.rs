@@ -21,7 +21,9 @@ use thalweg_reactor::net::{Listener, More, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, task, time};
 use thalweg_types::ListenerIndex;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than anything here takes on a busy machine, where the lane's threads of the lowest priority get
+/// little of it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A frame with its size prefix.
 pub fn frame(body: &[u8]) -> Vec<u8> {
@@ -190,10 +192,10 @@ impl Rig {
         read(&self.metrics.borrow())
     }
 
-    /// Waits until something holds; each look lets every other task run.
+    /// Waits until something holds; between looks every other task and the lane's threads run.
     pub async fn until(&self, holds: impl Fn(&Rig) -> bool) {
         while !holds(self) {
-            task::yield_now().await;
+            time::sleep(Duration::from_millis(1)).await;
         }
     }
 
