@@ -25,6 +25,7 @@ mod unread;
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -231,10 +232,14 @@ pub(super) fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
+/// Changes a file in its place, as a disk would: who reads it meanwhile never finds it empty.
 pub(super) fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).expect("a file");
     change(&mut bytes);
-    std::fs::write(path, bytes).expect("a file");
+    let file = std::fs::OpenOptions::new().write(true).open(path);
+    let file = file.expect("a file");
+    file.write_all_at(&bytes, 0).expect("written");
+    file.set_len(bytes.len() as u64).expect("cut");
 }
 
 /// A small generator of numbers that look random and are the same in every run.
