@@ -1,6 +1,7 @@
 //! Damage that is found while the broker runs: reported, kept from readers, gone around.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use thalweg_protocol::ErrorCode;
@@ -41,20 +42,21 @@ fn segments(broker: &Broker, topic: &Topic) -> Vec<PathBuf> {
 /// Flips a bit in the last byte of the batch at this place of a segment; tells its offset and where it
 /// begins.
 pub fn flip(segment: &Path, batch: usize) -> (i64, usize) {
-    let mut bytes = fs::read(segment).expect("a segment");
-    let length = |bytes: &[u8], at: usize| {
+    let bytes = fs::read(segment).expect("a segment");
+    let length = |at: usize| {
         let length = bytes[at + 8..at + 12].try_into().expect("four bytes");
         12 + u32::from_be_bytes(length) as usize
     };
     let mut at = 0;
     for _ in 0..batch {
-        at += length(&bytes, at);
+        at += length(at);
     }
-    let last = at + length(&bytes, at) - 1;
-    bytes[last] ^= 1;
+    let last = at + length(at) - 1;
     let offset = bytes[at..at + 8].try_into().expect("eight bytes");
-    // As a disk would do it: the file stays the same one.
-    fs::write(segment, bytes).expect("written");
+    // As a disk would do it: who reads the file meanwhile, such as the scrub, never finds it shorter.
+    let file = OpenOptions::new().write(true).open(segment);
+    file.and_then(|file| file.write_all_at(&[bytes[last] ^ 1], last as u64))
+        .expect("written");
     (i64::from_be_bytes(offset), at)
 }
 
