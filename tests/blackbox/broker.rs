@@ -19,6 +19,9 @@ use crate::wire::Connection;
 /// Longer than anything here takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Between two looks of [`eventually`]: who looks all the time takes a core from the tests beside it.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Tries until there is something, which must not take long.
 pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -27,6 +30,7 @@ pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(PAUSE);
     }
 }
 

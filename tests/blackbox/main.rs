@@ -1,8 +1,8 @@
 //! What a client, an operator and a crash see: the real binary, over real sockets and files.
 //!
-//! Every test starts its own broker on its own folder and ports; nothing sleeps. From outside:
-//! `THALWEG_TEST_SHARDS` (2), `THALWEG_TEST_LONG=1` for the long forms, `THALWEG_TEST_AGAINST` to
-//! ask another broker.
+//! Every test starts its own broker on its own folder and ports, and waits for what it asks about, never
+//! for time alone. From outside: `THALWEG_TEST_SHARDS` (2), `THALWEG_TEST_LONG=1` for the long forms,
+//! `THALWEG_TEST_AGAINST` to ask another broker.
 
 mod administering;
 mod batch;
