@@ -8,8 +8,8 @@
 //!
 //! # Order of calls
 //! [`connect`] links the shards, [`spawn`] starts one thread each; the control plane then sends
-//! [`thalweg_control::ShardCommand`]s: the first `Apply` opens the partitions, `Adopt` hands over
-//! connections, `Stop` ends it.
+//! [`thalweg_control::ShardCommand`]s: the first `Apply` opens the partitions, `Stop` ends it. Connections
+//! come from the accept loop by a mailbox of their own ([`ShardSetup::sockets`]).
 //!
 //! A request: `net` reads a frame and calls `Shard::dispatch` (file `service`), which decodes it and
 //! calls the handler in `api`. A handler asks the owners of the partitions it names through the
