@@ -18,7 +18,7 @@ impl Replica {
     /// A refusal when this broker does not lead the partition, or `before` lies above the high
     /// watermark.
     pub fn on_delete_records(&self, before: Offset) -> Result<Offset, Refused> {
-        let bounds = self.on_list_offsets(LeaderEpoch::NONE, Isolation::ReadUncommitted)?;
+        let bounds = self.offset_bounds(LeaderEpoch::NONE, Isolation::ReadUncommitted)?;
         let before = match before {
             HIGH_WATERMARK => bounds.latest,
             offset => offset,

@@ -204,17 +204,6 @@ pub struct FetchBound {
     pub diverging: Option<EpochEnd>,
 }
 
-/// What ListOffsets may say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OffsetBounds {
-    /// First offset of the log.
-    pub log_start: Offset,
-    /// The "latest" offset: high watermark or last stable offset.
-    pub latest: Offset,
-    /// This leader's epoch.
-    pub leader_epoch: LeaderEpoch,
-}
-
 /// Outcome of [`Replica::park_fetch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]

@@ -31,6 +31,7 @@ mod delete_records;
 mod epoch_cache;
 mod events;
 mod fetch_sessions;
+mod list_offsets;
 mod parked;
 mod producer_snapshot;
 mod producers;
@@ -41,11 +42,12 @@ pub use acked::AckPoint;
 pub use epoch_cache::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileError};
 pub use events::{
     Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,
-    OffsetBounds, Parking, ReplicaStart, StaleLeadership, StopReason, Token,
+    Parking, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 pub use fetch_sessions::{
     Begun, FetchKey, FetchSessions, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted,
 };
+pub use list_offsets::{Listed, Lookup, Sought};
 pub use producer_snapshot::SnapshotError;
 pub use producers::{EndedTransaction, LastOfProducer, PRODUCER_BATCHES_KEPT, Producers};
 pub use refused::Refused;

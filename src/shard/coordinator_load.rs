@@ -6,7 +6,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{Batch, batches};
 use thalweg_reactor::{fs, task};
-use thalweg_replica::Isolation;
+use thalweg_replica::{Isolation, Sought};
 use thalweg_types::limits::{COORDINATOR_LOAD_BYTES, DECOMPRESSED_BATCH_BYTES_MAX};
 use thalweg_types::{LeaderEpoch, Offset, ProducerId};
 
@@ -92,11 +92,10 @@ async fn past_damage(partition: &Partition, at: Offset) -> Result<Offset, String
 }
 
 async fn log_start(partition: &Partition) -> Result<Offset, String> {
-    const EARLIEST: i64 = -2;
     let ask = OffsetAsk {
         slot: 0,
         id: partition.id(),
-        timestamp: EARLIEST,
+        sought: Sought::Earliest,
         current_leader_epoch: LeaderEpoch::NONE,
         isolation: Isolation::ReadUncommitted,
     };

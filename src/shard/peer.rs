@@ -9,7 +9,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::BatchSummary;
 use thalweg_reactor::event::Event;
 use thalweg_reactor::oneshot;
-use thalweg_replica::{Acks, Isolation};
+use thalweg_replica::{Acks, Isolation, Sought};
 use thalweg_storage::{AbortedTxn, ReadPlan};
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 
@@ -124,13 +124,13 @@ pub(crate) struct Park {
 pub(crate) struct OffsetAsk {
     /// Index of the partition in its request.
     pub slot: usize,
-    /// What is asked.
+    /// Whose offsets.
     pub id: TopicPartition,
-    /// A timestamp in milliseconds or one of Kafka's special values, -1 to -6.
-    pub timestamp: i64,
+    /// Which of its offsets.
+    pub sought: Sought,
     /// Leader epoch the client believes in, -1 for none.
     pub current_leader_epoch: LeaderEpoch,
-    /// What "latest" means to the client.
+    /// How far the client may read.
     pub isolation: Isolation,
 }
 

@@ -4,7 +4,8 @@ use thalweg_types::{LeaderEpoch, Offset};
 
 use super::{Replica, Role};
 use crate::epoch_cache::EpochEnd;
-use crate::events::{FetchAsk, FetchBound, Isolation, OffsetBounds, Parking, Token};
+use crate::events::{FetchAsk, FetchBound, Isolation, Parking, Token};
+use crate::list_offsets::OffsetBounds;
 use crate::refused::Refused;
 
 impl Replica {
@@ -85,12 +86,11 @@ impl Replica {
         self.fetches.remove(token);
     }
 
-    /// What ListOffsets may answer.
+    /// Where the offsets begin and end that this leader may tell.
     ///
     /// # Errors
-    /// A refusal; among them [`Refused::OffsetNotAvailable`] while a new leader's high watermark
-    /// may still be below what clients have seen (RP-9).
-    pub fn on_list_offsets(
+    /// See [`Replica::on_list_offsets`].
+    pub(crate) fn offset_bounds(
         &self,
         current_leader_epoch: LeaderEpoch,
         isolation: Isolation,
@@ -100,11 +100,10 @@ impl Replica {
         if self.high_watermark < leading.epoch_start {
             return Err(Refused::OffsetNotAvailable);
         }
-        let latest = self.visible_end(isolation);
         Ok(OffsetBounds {
             log_start: self.log_start,
-            latest,
-            leader_epoch: self.epoch,
+            latest: self.visible_end(isolation),
+            epoch: self.epoch,
         })
     }
 

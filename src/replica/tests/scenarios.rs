@@ -9,7 +9,7 @@ use std::path::Path;
 use thalweg_protocol::records::{BatchSummary, Codec, ProducerSequence, TimestampType};
 use thalweg_replica::{
     Accepted, AckPoint, Acks, Effect, EpochCache, EpochEntry, FetchAsk, Isolation, Leadership,
-    Parking, Producers, Refused, Replica, ReplicaStart, StopReason, Token,
+    Listed, Parking, Producers, Refused, Replica, ReplicaStart, Sought, StopReason, Token,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
 
@@ -239,15 +239,7 @@ fn run(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
         "fetch" => fetch(replica, line, out),
         "park" => park(replica, line, out),
         "unpark" => replica.unpark_fetch(line.token()),
-        "list" => {
-            match replica.on_list_offsets(line.epoch("current", -1), Isolation::ReadUncommitted) {
-                Ok(b) => say(
-                    out,
-                    format_args!("{}..{} epoch {}", b.log_start, b.latest, b.leader_epoch),
-                ),
-                Err(why) => refusal(out, why),
-            }
-        }
+        "list" => list_offsets(replica, line, out),
         "epoch-end" => {
             match replica.on_epoch_end(line.epoch("current", -1), line.epoch("asked", -1)) {
                 Ok(end) => say(out, format_args!("epoch {} ends at {}", end.epoch, end.end)),
@@ -262,6 +254,20 @@ fn run(replica: &mut Replica, line: &Line<'_>, out: &mut String) {
     }
     effects(out, &list);
     replica.check();
+}
+
+fn list_offsets(replica: &Replica, line: &Line<'_>, out: &mut String) {
+    let list = |sought| {
+        let epoch = line.epoch("current", -1);
+        replica.on_list_offsets(epoch, Isolation::ReadUncommitted, sought)
+    };
+    match (list(Sought::Earliest), list(Sought::Latest)) {
+        (Ok(Listed::Known { offset: start, .. }), Ok(Listed::Known { offset, epoch })) => {
+            say(out, format_args!("{start}..{offset} epoch {epoch}"));
+        }
+        (Err(why), _) => refusal(out, why),
+        (start, end) => panic!("{start:?} {end:?}"),
+    }
 }
 
 fn produce(replica: &mut Replica, line: &Line<'_>, out: &mut String) {

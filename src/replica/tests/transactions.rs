@@ -2,8 +2,8 @@
 
 use thalweg_protocol::records::{BatchBuilder, BatchHeader, BatchOptions, Codec, ProducerSequence};
 use thalweg_replica::{
-    AckPoint, EndedTransaction, EpochCache, FetchAsk, Isolation, Leadership, Parking, Producers,
-    Replica, ReplicaStart, Token,
+    AckPoint, EndedTransaction, EpochCache, FetchAsk, Isolation, Leadership, Listed, Parking,
+    Producers, Replica, ReplicaStart, Sought, Token,
 };
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerId, TimestampMs};
 
@@ -149,10 +149,14 @@ fn rp_74_committed_readers_stop_at_the_first_open_transaction() {
         .on_fetch(&ask(Isolation::ReadUncommitted))
         .expect("a bound");
     assert_eq!(all.up_to, Offset(10));
-    let latest = |isolation| replica.on_list_offsets(LeaderEpoch(0), isolation);
-    let latest = |isolation| latest(isolation).expect("bounds").latest;
-    assert_eq!(latest(Isolation::ReadCommitted), Offset(4));
-    assert_eq!(latest(Isolation::ReadUncommitted), Offset(10));
+    let latest = |isolation| replica.on_list_offsets(LeaderEpoch(0), isolation, Sought::Latest);
+    for (isolation, offset) in [
+        (Isolation::ReadCommitted, Offset(4)),
+        (Isolation::ReadUncommitted, Offset(10)),
+    ] {
+        let epoch = LeaderEpoch(0);
+        assert_eq!(latest(isolation), Ok(Listed::Known { offset, epoch }));
+    }
     // It waits for the end of the transaction, not for the bytes that are there.
     let parked = replica.park_fetch(Token(1), Offset(4), Offset(4), Isolation::ReadCommitted, 1);
     assert_eq!(parked, Parking::Parked);

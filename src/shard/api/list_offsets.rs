@@ -8,26 +8,13 @@ use thalweg_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
 use thalweg_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
+use thalweg_replica::Sought;
 use thalweg_types::{LeaderEpoch, PartitionIndex, TopicPartition};
 
 use crate::pace::Pace;
 use crate::peer::{OffsetAsk, OffsetFound};
 use crate::service::Call;
 use crate::shard::Shard;
-
-/// Lowest version that knows each special timestamp: latest and earliest from the start,
-/// max-timestamp by KIP-734, earliest-local by KIP-405, latest-tiered by KIP-1005, earliest-pending
-/// -upload by KIP-1023.
-fn special_since(timestamp: i64) -> Option<i16> {
-    match timestamp {
-        0.. | -1 | -2 => Some(1),
-        -3 => Some(7),
-        -4 => Some(8),
-        -5 => Some(9),
-        -6 => Some(11),
-        _ => None,
-    }
-}
 
 /// First version whose answer carries the leader epoch (KIP-320).
 const VERSION_LEADER_EPOCH: i16 = 4;
@@ -99,18 +86,18 @@ async fn sort(
                 partition: PartitionIndex(partition.partition_index),
             });
             let owner = id.and_then(|id| view.owner(id).map(|owner| (id, owner)));
-            match (special_since(partition.timestamp), owner) {
-                (Some(since), Some((id, owner))) if version >= since => {
+            match (Sought::from_wire(partition.timestamp, version), owner) {
+                (Some(sought), Some((id, owner))) => {
                     asks[usize::from(owner.0)].push(OffsetAsk {
                         slot,
                         id,
-                        timestamp: partition.timestamp,
+                        sought,
                         current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
                         isolation,
                     });
                 }
                 (_, None) => row.error_code = ErrorCode::UnknownTopicOrPartition.code(),
-                (_, Some(_)) => row.error_code = ErrorCode::UnsupportedVersion.code(),
+                (None, Some(_)) => row.error_code = ErrorCode::UnsupportedVersion.code(),
             }
             rows.push(row);
         }

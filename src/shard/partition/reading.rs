@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::time;
-use thalweg_replica::{FetchBound, Isolation, Parking, Refused, Token};
+use thalweg_replica::{FetchBound, Isolation, Listed, Lookup, Parking, Refused, Token};
 use thalweg_storage::ReadError;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -145,39 +145,24 @@ impl Partition {
         const NONE: (Offset, TimestampMs, LeaderEpoch) =
             (Offset(-1), TimestampMs::NONE, LeaderEpoch::NONE);
         self.follow_log();
-        let bounds = self
+        let listed = self
             .replica
             .borrow()
-            .on_list_offsets(ask.current_leader_epoch, ask.isolation)
+            .on_list_offsets(ask.current_leader_epoch, ask.isolation, ask.sought)
             .map_err(Refused::code)?;
-        match ask.timestamp {
-            -1 => Ok((bounds.latest, TimestampMs::NONE, bounds.leader_epoch)),
-            // Nothing is tiered: the local log starts where the log starts.
-            -2 | -4 => {
-                let epoch = self.replica.borrow().epochs().epoch_at(bounds.log_start);
-                Ok((
-                    bounds.log_start,
-                    TimestampMs::NONE,
-                    epoch.unwrap_or(LeaderEpoch::NONE),
-                ))
-            }
-            // Nothing is tiered, so there is no last tiered offset (KIP-1005) and nothing waits to
-            // be uploaded (KIP-1023).
-            -5 | -6 => Ok(NONE),
-            special_or_time => {
-                let hit = self.reading(async |log| match special_or_time {
-                    -3 => log.max_timestamp_offset().await,
-                    time => log.offset_for_timestamp(TimestampMs(time)).await,
-                });
-                let hit = hit.await;
-                match hit {
-                    Ok(Some(hit)) if hit.offset < bounds.latest => {
-                        Ok((hit.offset, hit.timestamp, hit.leader_epoch))
-                    }
-                    Ok(_) => Ok(NONE),
-                    Err(error) => Err(self.read_error(&error)),
-                }
-            }
+        let (lookup, end) = match listed {
+            Listed::Known { offset, epoch } => return Ok((offset, TimestampMs::NONE, epoch)),
+            Listed::Nowhere => return Ok(NONE),
+            Listed::InLog { lookup, end } => (lookup, end),
+        };
+        let looking = self.reading(async |log| match lookup {
+            Lookup::MaxTimestamp => log.max_timestamp_offset().await,
+            Lookup::At(timestamp) => log.offset_for_timestamp(timestamp).await,
+        });
+        match looking.await {
+            Ok(Some(hit)) if hit.offset < end => Ok((hit.offset, hit.timestamp, hit.leader_epoch)),
+            Ok(_) => Ok(NONE),
+            Err(error) => Err(self.read_error(&error)),
         }
     }
 }
