@@ -173,15 +173,7 @@ fn st_5_only_segments_from_the_recovery_point_on_are_scanned_and_no_hole_is_left
         std::fs::create_dir(&source).expect("a directory");
         let test = TestLog::create(&source, small_segments()).await;
         test.fill(60).await;
-        let bases: Vec<i64> = test
-            .log
-            .inner
-            .state
-            .borrow()
-            .segments
-            .iter()
-            .map(|s| s.base.0)
-            .collect();
+        let bases = test.bases();
         test.log.flush().await.expect("flushed");
         drop(test);
         assert!(bases.len() >= 5, "{bases:?}");

@@ -51,15 +51,7 @@ fn st_9_reads_are_the_same_whatever_happened_to_an_index() {
         test.fill(33).await;
         let all = test.read_all().await;
         test.log.close().await.expect("closed");
-        let bases: Vec<i64> = test
-            .log
-            .inner
-            .state
-            .borrow()
-            .segments
-            .iter()
-            .map(|s| s.base.0)
-            .collect();
+        let bases = test.bases();
         drop(test);
         assert!(bases.len() >= 3);
         for (what, damage) in damages() {

@@ -133,6 +133,12 @@ impl TestLog {
             .expect("flushed");
     }
 
+    /// Where its segments begin.
+    pub(super) fn bases(&self) -> Vec<i64> {
+        let segments = &self.log.inner.state.borrow().segments;
+        segments.iter().map(|segment| segment.base.0).collect()
+    }
+
     pub(super) async fn read(&self, from: i64, up_to: i64, bytes_max: u32) -> Vec<u8> {
         let plan = self
             .log

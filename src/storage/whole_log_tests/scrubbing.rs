@@ -33,15 +33,6 @@ fn batches(parent: &Path, base: i64) -> Vec<(i64, usize, usize)> {
 }
 
 impl TestLog {
-    fn bases(&self) -> Vec<i64> {
-        let state = self.log.inner.state.borrow();
-        state
-            .segments
-            .iter()
-            .map(|segment| segment.base.0)
-            .collect()
-    }
-
     /// Checks everything that is closed, once.
     async fn scrub(&self) -> Scrubbed {
         let mut sum = Scrubbed::default();

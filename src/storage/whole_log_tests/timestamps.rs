@@ -4,7 +4,7 @@ use thalweg_protocol::records::Codec;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::{Dice, TestLog, batch, on_both_engines, small_segments};
-use crate::{Opening, Recovery};
+use crate::{Log, Opening, Recovery};
 
 const CODECS: [Codec; 5] = [
     Codec::None,
@@ -85,37 +85,24 @@ async fn check(test: &TestLog, records: &[i64], start: usize) {
     );
 }
 
+async fn assert_no_timestamps(log: &Log) {
+    let newest = log.max_timestamp_offset().await;
+    assert_eq!(newest.expect("a lookup"), None);
+    let first = log.offset_for_timestamp(TimestampMs(0)).await;
+    assert_eq!(first.expect("a lookup"), None);
+}
+
 #[test]
 fn rp_98_an_empty_log_and_records_without_timestamps_have_no_answer() {
     on_both_engines(|dir| async move {
         let test = TestLog::create(&dir, small_segments()).await;
-        assert_eq!(
-            test.log.max_timestamp_offset().await.expect("a lookup"),
-            None
-        );
-        assert_eq!(
-            test.log
-                .offset_for_timestamp(TimestampMs(0))
-                .await
-                .expect("a lookup"),
-            None
-        );
+        assert_no_timestamps(&test.log).await;
         for i in 0..30 {
             test.log
                 .append(batch(Offset(i * 2), LeaderEpoch(0), &[-1, -1], Codec::None));
         }
         test.settle().await;
-        assert_eq!(
-            test.log.max_timestamp_offset().await.expect("a lookup"),
-            None
-        );
-        assert_eq!(
-            test.log
-                .offset_for_timestamp(TimestampMs(0))
-                .await
-                .expect("a lookup"),
-            None
-        );
+        assert_no_timestamps(&test.log).await;
         test.log.close().await.expect("closed");
     });
 }
@@ -164,15 +151,7 @@ fn rp_100_segments_roll_by_size_full_index_and_offset_span() {
         let test = TestLog::create(&dir, options).await;
         // 60 bytes hold 5 time entries; the last place is kept for the close.
         test.fill(12).await;
-        let bases: Vec<i64> = test
-            .log
-            .inner
-            .state
-            .borrow()
-            .segments
-            .iter()
-            .map(|s| s.base.0)
-            .collect();
+        let bases = test.bases();
         assert_eq!(bases, [0, 15, 30]);
         let far = Offset(30 + i64::from(i32::MAX) + 1);
         test.log
