@@ -173,9 +173,12 @@ impl Handles {
         self.remove_where(|kept| kept.reader == reader)
     }
 
-    fn unused_for(&mut self, idle: Duration) -> Vec<Arc<Handle>> {
+    /// Takes out what nobody has used for so long.
+    pub(super) fn unused_for(&mut self, idle: Duration) -> Vec<Arc<Handle>> {
         let now = Instant::now();
-        self.remove_where(|kept| now.saturating_duration_since(kept.used) >= idle)
+        let is_fresh = |kept: &Kept| now.saturating_duration_since(kept.used) < idle;
+        let stale = self.0.iter().position(is_fresh).unwrap_or(self.0.len());
+        self.0.drain(..stale).map(|kept| kept.handle).collect()
     }
 
     fn remove_where(&mut self, goes: impl Fn(&Kept) -> bool) -> Vec<Arc<Handle>> {

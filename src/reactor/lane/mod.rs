@@ -195,9 +195,14 @@ impl Shared {
     fn serve(self: &Arc<Self>) {
         while let Some(Work { request, buffer }) = self.next_work() {
             let result = self.read(&request, buffer);
-            lock(&self.line).read_ended(request.disk);
+            let mut line = lock(&self.line);
+            line.read_ended(request.disk);
+            // While others read no thread is idle, and a removed file keeps its room until its last handle goes.
+            let stale = line.handles.unused_for(self.options.idle);
+            drop(line);
             // Its disk has room for another read.
             self.work.notify_one();
+            drop(stale);
             // Nobody waits for it any more: the buffer goes back.
             drop(request.answer.send(result));
         }

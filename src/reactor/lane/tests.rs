@@ -3,7 +3,7 @@ use std::future::{Future, poll_fn};
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::line::{Line, Request};
 use super::{Lane, LaneOptions, Reader};
@@ -151,6 +151,22 @@ fn an_idle_lane_has_no_threads_no_handles_and_no_memory() {
         assert_eq!(lane.handles_open(), 0);
         assert_eq!(super::lock(&lane.0.line).free_buffers(), 0);
     }
+}
+
+/// What a reader left open holds the room of a file that is removed: it must not as long as others read.
+#[test]
+fn a_handle_that_nobody_uses_is_closed_while_others_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, _) = cold_file(&dir, STRIDE);
+    let lane = Lane::new(options(2, 2));
+    let mut left = Reader::of(lane.clone());
+    let mut busy = Reader::of(lane.clone());
+    drop(block_on(left.ask(&file, 0, 10)).unwrap());
+    let began = Instant::now();
+    while began.elapsed() < 3 * lane.0.options.idle {
+        drop(block_on(busy.ask(&file, 0, 10)).unwrap());
+    }
+    assert!(lane.handles_open() <= 1, "{}", lane.handles_open());
 }
 
 #[test]
