@@ -100,9 +100,17 @@ impl Step {
         let written = match fs::write_at(&file, slices, from).await {
             Ok(_) => fs::sync_in_background(&file, || ()).await,
             Err(error) => {
-                if let Err(error) = fs::truncate(&file, from).await {
-                    tracing::warn!(log = %log.name(), %error, "zeros stay behind the log's end");
-                }
+                // A batch that was to end where they begin may have failed meanwhile: then the file goes on with
+                // zeros up to there, which a stop has to cut off.
+                let left = match fs::truncate(&file, from).await {
+                    Ok(()) => from,
+                    Err(error) => {
+                        log.inner.judge(&segment.path(), &error);
+                        tracing::warn!(log = %log.name(), %error, "zeros stay behind the log's end");
+                        to
+                    }
+                };
+                segment.zeroed.set(segment.zeroed.get().max(left));
                 segment.refuses_zeros.set(true);
                 if is_lack_of_room(&error) {
                     tracing::debug!(log = %log.name(), %error, "no room for zeros ahead of the log");

@@ -303,6 +303,7 @@ impl Inner {
             // Part of it may be there: the file must end where the last written batch does (R9). Zeros
             // ahead of it give their room back.
             segment.zeroed.set(0);
+            self.state.borrow_mut().writing_to = position;
             // Durably: what is cut off would come back in a power loss, below a younger leader epoch.
             let path = segment.path();
             let cut = match fs::truncate(&file, position).await {
