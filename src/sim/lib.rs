@@ -18,6 +18,7 @@
 //! - when the process alone is killed, everything, and still not fsynced;
 //! - after a failed fsync, nothing that a later one could save (R1), and the power goes next.
 //!
+//! In some runs logs whose acknowledgements wait keep zeros ahead of their batches (ST-30).
 //! Logs are compacted while appends go on, topics deleted and made again, transactions begun and ended,
 //! file handles run out. Between lives a copy of what is there is damaged (`damage.rs`): bits are flipped,
 //! files zeroed, cut, or put in another's place.
@@ -31,7 +32,8 @@
 //! (`content.rs`), wherever it was cut off; no deleted topic is back, and no file of anything that was
 //! interrupted is left. While it runs: reads are what was appended, lookups by time what a look at every
 //! record gives, readers of committed data get what was committed; after a round of compaction every key is
-//! there once; a lack of room or of handles takes no log offline and ends when there is some; events come
+//! there once; a lack of room or of handles takes no log offline and ends when there is some; a change that
+//! fails with an EIO takes the directory offline, whoever asked for it (R1); events come
 //! in order. Of a damaged copy: a start refuses it with the name of the file and changes nothing, or the
 //! log is what it was, but for damaged batches that no start looks at; it is shorter only where a torn end
 //! could be, and says so. A task that panics fails the run.

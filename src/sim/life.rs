@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_reactor::task;
 use thalweg_replica::EpochCache;
 use thalweg_storage::{
-    Budget, Checkpoint, CleanMark, Cleaner, FormatPolicy, Log, LogDir, LogError, OpenPolicy,
-    PartitionDir, PartitionName, PartitionOffsets, RecoveryReport,
+    Budget, Checkpoint, CleanMark, Cleaner, DirHealth, FormatPolicy, Log, LogDir, LogError,
+    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, RecoveryReport,
 };
 use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Uuid};
 
@@ -23,6 +24,8 @@ use crate::writes::{WayToLog, append, options, sink};
 
 /// Turns in which whatever was asked for must be over.
 const PATIENCE_TURNS: u32 = 200_000;
+/// Turns in which whoever waits for an operation has been told that it failed.
+const TELLING_TURNS: u32 = 10_000;
 /// Files that are replaced stay for the life of the process, for whose end timers do not wait.
 pub(crate) const FILE_DELETE_DELAY: Duration = Duration::from_secs(3_600);
 
@@ -62,6 +65,8 @@ pub(crate) struct Life<'a> {
     pub(crate) dice: Dice,
     pub(crate) before: Ended,
     pub(crate) cleaner: Option<Cleaner>,
+    /// Of the directory, once its logs are open.
+    pub(crate) health: Option<Arc<DirHealth>>,
     pub(crate) done: Done,
 }
 
@@ -150,6 +155,7 @@ impl Life<'_> {
         let recorded = checkpoints.dir.record_whole(&BTreeSet::new()).await;
         self.ok(recorded)?;
         self.replace_marks(&open, &mut checkpoints).await?;
+        self.health = Some(Arc::clone(checkpoints.dir.health()));
         let ended = self.work(&mut open, &mut checkpoints).await;
         let broken: Vec<String> = open
             .iter()
@@ -159,6 +165,25 @@ impl Life<'_> {
             Some(text) => Err(End::Broken(text.clone())),
             None => ended,
         }
+    }
+
+    /// A change that failed has condemned the directory, whoever had asked for it (R1).
+    pub(crate) async fn check_condemned(&self) -> Step<()> {
+        let happened = self.disk.happened();
+        let Some(health) = &self.health else {
+            return Ok(());
+        };
+        if happened.changes_failed == 0 || happened.crashed {
+            return Ok(());
+        }
+        for _ in 0..TELLING_TURNS {
+            if health.failure().is_some() {
+                return Ok(());
+            }
+            task::yield_now().await;
+        }
+        let text = "a change of a file failed with an EIO, and its directory goes on";
+        Err(End::Broken(text.to_owned()))
     }
 
     async fn work(

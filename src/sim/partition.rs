@@ -37,6 +37,7 @@ pub(crate) struct Partition {
     pub(crate) name: PartitionName,
     pub(crate) topic_id: Uuid,
     pub(crate) flush_messages: u64,
+    pub(crate) segment_bytes: u32,
     pub(crate) policy: Policy,
     pub(crate) model: Rc<RefCell<Model>>,
     /// Its directory was made durable once.
@@ -50,11 +51,17 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    pub(crate) fn new(number: i32, flush_messages: u64, policy: Policy) -> Partition {
+    pub(crate) fn new(
+        number: i32,
+        flush_messages: u64,
+        segment_bytes: u32,
+        policy: Policy,
+    ) -> Partition {
         Partition {
             name: PartitionName::new("t", number),
             topic_id: Uuid([7; 16]),
             flush_messages,
+            segment_bytes,
             policy,
             model: Rc::new(RefCell::new(Model::default())),
             is_made: false,

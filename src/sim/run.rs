@@ -9,13 +9,19 @@ use thalweg_reactor::disk::Disk;
 
 use crate::damage;
 use crate::dice::Dice;
-use crate::disk::{Faults, SimDisk};
-use crate::life::{Done, End, Ended, Life, Outcome};
+use crate::disk::{Faults, Happened, SimDisk};
+use crate::life::{Done, End, Ended, Life, Outcome, Step};
 use crate::panics;
 use crate::partition::{Partition, Policy};
 
 /// Most lives of a run.
 const LIVES_MAX: u64 = 12;
+/// `segment.bytes`, so that segments are closed all the time.
+const SEGMENT_BYTES: u32 = 4_000;
+/// The same of a log that keeps zeros ahead of its batches: in the first size only as long as it has hardly begun.
+const SEGMENT_BYTES_WITH_ZEROS: [u32; 2] = [40_000, 100_000];
+/// Which runs have such logs is no draw of the run: a seed that once showed a defect stays what it was.
+const WITH_ZEROS: u64 = 0x5e5c;
 
 /// What happened in runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +44,23 @@ pub struct Tally {
     pub deletions: u64,
     /// Files that were damaged, in a copy.
     pub damages: u64,
+    /// Writes of zeros ahead of batches.
+    pub zeros_ahead: u64,
     /// Operations on the disk.
     pub operations: u64,
 }
 
 impl Tally {
+    /// Counts one life.
+    fn count(&mut self, happened: &Happened, done: &Done) {
+        self.lives += 1;
+        self.compactions += done.compactions;
+        self.deletions += done.deletions;
+        self.operations += happened.operations;
+        self.zeros_ahead += happened.zeros_ahead;
+        self.disk_failures += u64::from(happened.io_errors > 0);
+    }
+
     /// Adds another.
     pub fn add(&mut self, other: &Tally) {
         self.runs += other.runs;
@@ -54,6 +72,7 @@ impl Tally {
         self.compactions += other.compactions;
         self.deletions += other.deletions;
         self.damages += other.damages;
+        self.zeros_ahead += other.zeros_ahead;
         self.operations += other.operations;
     }
 }
@@ -101,7 +120,7 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
     fs::create_dir_all(dir).expect("a directory for the run");
     let disk = Rc::new(SimDisk::new(dir, seed));
     let mut dice = Dice::new(seed);
-    let mut partitions = partitions();
+    let mut partitions = partitions(seed);
     let mut tally = Tally {
         runs: 1,
         ..Tally::default()
@@ -123,22 +142,12 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
             dice: Dice::new(dice.below(u64::MAX)),
             before,
             cleaner: None,
+            health: None,
             done: Done::default(),
         };
-        let runtime = Runtime::simulated(Rc::clone(&disk) as Rc<dyn Disk>).expect("a runtime");
-        let lived = runtime.block_on(life.live(&mut partitions));
-        let Life { cleaner, done, .. } = life;
-        drop((cleaner, runtime));
+        let lived = live(&mut life, &mut partitions);
         let happened = disk.happened();
-        tally.lives += 1;
-        tally.compactions += done.compactions;
-        tally.deletions += done.deletions;
-        tally.operations += happened.operations;
-        tally.disk_failures += u64::from(happened.io_errors > 0);
-        let lived = match panics::take() {
-            Some(text) => Err(End::Broken(format!("a task panics: {text}"))),
-            None => lived,
-        };
+        tally.count(&happened, &life.done);
         let outcome = match lived {
             Ok(outcome) => outcome,
             Err(End::Disk(text)) => {
@@ -169,6 +178,21 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
     Ok(tally)
 }
 
+/// Lives one life to its end.
+fn live(life: &mut Life<'_>, partitions: &mut [Partition]) -> Step<Outcome> {
+    let runtime = Runtime::simulated(Rc::clone(life.disk) as Rc<dyn Disk>).expect("a runtime");
+    let lived = runtime.block_on(async {
+        let lived = life.live(partitions).await;
+        life.check_condemned().await.and(lived)
+    });
+    life.cleaner = None;
+    drop(runtime);
+    match panics::take() {
+        Some(text) => Err(End::Broken(format!("a task panics: {text}"))),
+        None => lived,
+    }
+}
+
 fn end_of_life(ended: Ended, partitions: &[Partition], tally: &mut Tally) {
     for partition in partitions {
         let mut model = partition.model.borrow_mut();
@@ -190,7 +214,12 @@ fn end_of_life(ended: Ended, partitions: &[Partition], tally: &mut Tally) {
 }
 
 /// Nobody waits, everybody waits, a flush every few records; some are compacted.
-fn partitions() -> Vec<Partition> {
+fn partitions(seed: u64) -> Vec<Partition> {
+    let mut apart = Dice::new(seed ^ WITH_ZEROS);
+    let large = match apart.once_in(3) {
+        true => SEGMENT_BYTES_WITH_ZEROS[apart.below_len(2)],
+        false => SEGMENT_BYTES,
+    };
     let all = [
         (u64::MAX, Policy::Delete),
         (1, Policy::Delete),
@@ -200,7 +229,13 @@ fn partitions() -> Vec<Partition> {
     ];
     let numbered = (0..).zip(all);
     numbered
-        .map(|(number, (flush_messages, policy))| Partition::new(number, flush_messages, policy))
+        .map(|(number, (flush_messages, policy))| {
+            let segment_bytes = match flush_messages {
+                1 => large,
+                _nobody_waits => SEGMENT_BYTES,
+            };
+            Partition::new(number, flush_messages, segment_bytes, policy)
+        })
         .collect()
 }
 

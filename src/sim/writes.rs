@@ -26,7 +26,7 @@ const MARKER_VALUE: [u8; 6] = [0, 0, 0, 0, 0, 1];
 
 pub(crate) fn options(partition: &Partition, dir: &LogDir) -> LogOptions {
     LogOptions {
-        segment_bytes: 4_000,
+        segment_bytes: partition.segment_bytes,
         index_interval_bytes: 300,
         flush_messages: partition.flush_messages,
         health: std::sync::Arc::clone(dir.health()),

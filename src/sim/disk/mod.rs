@@ -60,6 +60,11 @@ pub struct Happened {
     pub no_room: u64,
     /// Those that failed for lack of a file handle.
     pub no_handles: u64,
+    /// Those of them that were to change something, or to make it durable: the directory can not be trusted any
+    /// more (R1).
+    pub changes_failed: u64,
+    /// Writes of nothing but zeros, ahead of the batches of a log.
+    pub zeros_ahead: u64,
     /// An fsync failed: what the page cache holds is not what the disk will ever hold.
     pub sync_failed: bool,
     /// The system stopped: nothing happened from then on.
@@ -214,19 +219,23 @@ impl State {
         match operation {
             Operation::Sync(file) => {
                 self.happened.sync_failed = true;
+                self.happened.changes_failed += 1;
                 if let Some(file) = self.file_mut(file) {
                     file.forgotten = true;
                 }
             }
-            Operation::SyncDir(_) => self.happened.sync_failed = true,
+            Operation::SyncDir(_) => {
+                self.happened.sync_failed = true;
+                self.happened.changes_failed += 1;
+            }
+            Operation::Write(..) | Operation::Truncate(..) | Operation::Rename(..) => {
+                self.happened.changes_failed += 1;
+            }
             Operation::Open(..)
             | Operation::Look(_)
             | Operation::Read(..)
-            | Operation::Write(..)
-            | Operation::Truncate(..)
             | Operation::Allocate(_)
             | Operation::CreateDir(_)
-            | Operation::Rename(..)
             | Operation::Unlink(_)
             | Operation::RemoveDirAll(_) => {}
         }
@@ -266,6 +275,8 @@ impl State {
             Operation::Open(path, mode) => self.opened(path, *mode),
             Operation::Write(file, offset, slices) => {
                 let bytes = slices.concat();
+                let is_zeros = bytes.iter().all(|byte| *byte == 0);
+                self.happened.zeros_ahead += u64::from(is_zeros && !bytes.is_empty());
                 if let Some(file) = self.file_mut(file) {
                     file.write(usize_of(*offset), bytes);
                 }
