@@ -55,8 +55,8 @@ pub(crate) struct Partition {
     /// Fetches whose wake the machine still owes.
     fetches: RefCell<IdMap<Token, Event>>,
     next_token: Cell<u64>,
-    /// Offset of the producer snapshot that the log was opened with; 0 without one.
-    snapshot_loaded: Offset,
+    /// Offset of the newest producer snapshot that is known to be whole and on the disk; 0 without one.
+    snapshot_kept: Rc<Cell<Offset>>,
     /// What the checkpoints say of the log, if they have been told.
     recorded: Cell<Option<LogProgress>>,
     /// What the file of marks says of it.
@@ -238,8 +238,12 @@ impl Partition {
                 "no producer snapshot: the written end is not where the segment begins");
             return;
         }
-        let log = self.log().clone();
-        let storing = task::spawn(async move { producers::store(&log, at, bytes).await });
+        let (log, kept) = (self.log(), Rc::clone(&self.snapshot_kept));
+        let storing = task::spawn(async move {
+            if producers::store(&log, at, bytes).await.is_ok() {
+                kept.set(at.max(kept.get()));
+            }
+        });
         self.snapshot_stored.replace(Some(storing));
     }
 
@@ -313,8 +317,9 @@ impl Partition {
             tracing::error!(partition = %self.log().name(), %error, "not closed well");
         } else {
             let (at, bytes) = self.replica.borrow().producer_snapshot();
-            if at != self.snapshot_loaded {
-                producers::store(&self.log(), at, bytes).await;
+            if at != self.snapshot_kept.get() {
+                // It has said so, and the next start replays more.
+                let _stored = producers::store(&self.log(), at, bytes).await;
             }
         }
         StoppedPartition {

@@ -6,7 +6,7 @@
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_reactor::time;
 use thalweg_replica::{EndedTransaction, Producers};
-use thalweg_storage::{AbortedTxn, Log, ReadError, RecoveryReport};
+use thalweg_storage::{AbortedTxn, Log, LogError, ReadError, RecoveryReport};
 use thalweg_types::{Offset, TimestampMs};
 
 /// What an opened log says of its producers: the newest snapshot that can be believed, and the batches
@@ -16,7 +16,8 @@ use thalweg_types::{Offset, TimestampMs};
 /// that, and the batches behind it tell (RP-75).
 ///
 /// # Errors
-/// A batch header that has to be replayed can not be read.
+/// A batch header that has to be replayed can not be read. Below the log's start that is none: its producers
+/// are not known then, and may go on where they are (RP-67).
 pub(crate) async fn load(
     log: &Log,
     report: &RecoveryReport,
@@ -31,9 +32,28 @@ pub(crate) async fn load(
         }
     }
     let at = found.as_ref().map(|(_, at)| *at);
-    let mut producers = found.map(|(producers, _)| producers).unwrap_or_default();
+    let producers = found.map(|(producers, _)| producers).unwrap_or_default();
+    let start = log.start_offset();
+    match replay(log, at.unwrap_or_default(), producers, now).await {
+        Err(ReadError::Damaged { path, offset, .. }) if offset < start => {
+            tracing::warn!(path = %path.display(), %offset, %start,
+                "damaged below the log's start: producers are known from there on only");
+            let producers = replay(log, start, Producers::default(), now).await?;
+            Ok((producers, None))
+        }
+        replayed => Ok((replayed?, at)),
+    }
+}
+
+/// Follows the batches from `from` on, and tells the log which transactions were aborted.
+async fn replay(
+    log: &Log,
+    from: Offset,
+    mut producers: Producers,
+    now: TimestampMs,
+) -> Result<Producers, ReadError> {
     let mut aborted = Vec::new();
-    log.walk_headers(at.unwrap_or_default(), |header, marker| {
+    log.walk_headers(from, |header, marker| {
         let ended = producers.replay(header, now);
         if marker == Some(ControlRecordType::Abort) {
             aborted.extend(ended.map(of_log));
@@ -43,7 +63,7 @@ pub(crate) async fn load(
     })
     .await?;
     log.note_aborted(&aborted).await?;
-    Ok((producers, at))
+    Ok(producers)
 }
 
 fn of_log(ended: EndedTransaction) -> AbortedTxn {
@@ -76,9 +96,14 @@ async fn load_one(log: &Log, at: Offset, now: TimestampMs) -> Option<Producers> 
     }
 }
 
-/// Writes a snapshot. Without it the next start replays more, no more than that.
-pub(crate) async fn store(log: &Log, at: Offset, bytes: Vec<u8>) {
-    if let Err(error) = log.store_snapshot(at, bytes).await {
+/// Writes a snapshot. Without it the next start replays more, no more than that, as long as the batches are there.
+///
+/// # Errors
+/// See [`LogError`]; they are said.
+pub(crate) async fn store(log: &Log, at: Offset, bytes: Vec<u8>) -> Result<(), LogError> {
+    let stored = log.store_snapshot(at, bytes).await;
+    if let Err(error) = &stored {
         tracing::warn!(partition = %log.name(), at = at.0, %error, "no producer snapshot written");
     }
+    stored
 }

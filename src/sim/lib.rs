@@ -27,7 +27,8 @@
 //! After every start: what was reported as durable is there, byte for byte and in order; what else is
 //! there was appended; after a kill without a power loss everything written is there; batches follow each
 //! other without a gap and match their checksums; leader epochs are those of the batches; a snapshot of
-//! producers and what is behind it give what all batches give (ST-32), the last stable offset too; the log
+//! producers and what is behind it give what all batches give (ST-32), the last stable offset too; no producer is forgotten with the
+//! batches that retention took; the log
 //! start is between the durable one and the last one; compaction has taken nothing but what it may
 //! (`content.rs`), wherever it was cut off; no deleted topic is back, and no file of anything that was
 //! interrupted is left. While it runs: reads are what was appended, lookups by time what a look at every

@@ -83,6 +83,10 @@ pub struct Model {
     cleaning: Option<Round>,
     /// One has begun at some time.
     has_gaps: bool,
+    /// Offset of the newest snapshot of producers that was stored.
+    pub snapshot_kept: i64,
+    /// Batches went without a snapshot of their producers, for lack of room: a start may not know these.
+    pub may_forget: bool,
 }
 
 /// What was read of an opened log.
@@ -332,6 +336,13 @@ impl Model {
         }
         check_epochs(&parsed, found)?;
         check_producers(&parsed, found)?;
+        // A log that lost its end below its start is begun anew.
+        let is_emptied = found.start == found.end && found.end > self.written;
+        if !self.may_forget && !is_emptied {
+            check_remembered(&self.producers, found)?;
+        }
+        self.may_forget = false;
+        self.snapshot_kept = 0;
         check_stable(&parsed, found)?;
         // Below the start nobody knows.
         self.versions = BTreeMap::new();
@@ -460,6 +471,27 @@ fn check_producers(log: &[Batch], found: &Found) -> Result<(), String> {
         if offset >= first && !replayed.contains_key(&id) {
             return Err(format!(
                 "producer {id:?} is known at {offset} and not in the log"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whoever wrote last in what is left is known by that batch, also where it was deleted (RP-69).
+fn check_remembered(before: &Producers, found: &Found) -> Result<(), String> {
+    let known = found.producers.last_written();
+    for (id, last) in before.last_written() {
+        // Of one that has ended a transaction since nobody knows here where its marker is.
+        if last.last_offset.is_none_or(|at| at.0 >= found.end) {
+            continue;
+        }
+        let is_known = known.get(&id).is_some_and(|known| {
+            (known.epoch, known.last_offset) >= (last.epoch, last.last_offset)
+        });
+        if !is_known {
+            return Err(format!(
+                "producer {id:?} was at {last:?}, and is known at {:?}",
+                known.get(&id)
             ));
         }
     }

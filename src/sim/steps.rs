@@ -121,9 +121,30 @@ impl Life<'_> {
             }
             None => StartKept::ByFirstSegment,
         };
+        self.keep_producers(one, one.log.removed_end(start)).await?;
         let removed = one.log.remove_segments(start, kept, FILE_DELETE_DELAY);
         let removed = removed.await;
         self.may_lack_handles(removed)?;
+        Ok(())
+    }
+
+    /// Stores what the batches below `end` say of their producers, before they go (RP-69).
+    async fn keep_producers(&mut self, one: &Open<'_>, end: Offset) -> Step<()> {
+        let (kept, at, snapshot) = {
+            let model = one.partition.model.borrow();
+            let at = Offset(model.written);
+            (model.snapshot_kept, at, model.producers.to_snapshot())
+        };
+        if kept >= end.0 {
+            return Ok(());
+        }
+        let stored = one.log.store_snapshot(at, snapshot).await;
+        let stored = self.may_lack_room(stored)?;
+        let mut model = one.partition.model.borrow_mut();
+        match stored {
+            Some(()) => model.snapshot_kept = at.0,
+            None => model.may_forget = true,
+        }
         Ok(())
     }
 

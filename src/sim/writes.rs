@@ -61,9 +61,14 @@ pub(crate) fn sink(partition: &Partition) -> (LogSink, WayToLog) {
             return;
         };
         if let Some((at, bytes)) = due.snapshot {
-            let log = log.clone();
-            // Without it more is replayed, no more than that.
-            task::spawn(async move { drop(log.store_snapshot(at, bytes).await) });
+            let (log, model) = (log.clone(), Rc::clone(&model));
+            task::spawn(async move {
+                // Without it more is replayed, no more than that.
+                if log.store_snapshot(at, bytes).await.is_ok() {
+                    let mut model = model.borrow_mut();
+                    model.snapshot_kept = model.snapshot_kept.max(at.0);
+                }
+            });
         }
         if !due.aborted.is_empty() {
             let model = Rc::clone(&model);

@@ -3,8 +3,8 @@
 //! Order (ST-14): the caller finds what is due ([`Log::due`]), moves the log's start
 //! ([`Log::raise_start`]) and makes that durable; then files are renamed to `.deleted`, the oldest
 //! segment first and of each the `.log` first, and unlinked in a while. A crash before the start is
-//! durable leaves the old content; after it, the new one: what is still there below the start is
-//! removed when the log is opened. On a full disk nothing can be made durable before something is
+//! durable leaves the old content; after it, the new one: what is still there below the start is served to
+//! nobody, and due at the next look. On a full disk nothing can be made durable before something is
 //! removed: [`StartKept::ByFirstSegment`]. Reads in flight hold open files.
 
 use std::io;
@@ -164,6 +164,14 @@ impl Log {
             largest,
             modified: TimestampMs(meta.modified_ms),
         })
+    }
+
+    /// Where the segments end that [`Log::remove_segments`] takes out. Whoever needs what their batches say
+    /// ([`Log::walk_headers`]) stores it at this offset or above before ([`Log::store_snapshot`]).
+    #[must_use]
+    pub fn removed_end(&self, below: Offset) -> Offset {
+        let state = self.inner.state.borrow();
+        state.segments[state.segment_for(below)].base
     }
 
     /// Takes out every segment that ends at or below `below`, with its indexes, and the snapshots that

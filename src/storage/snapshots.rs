@@ -30,18 +30,18 @@ pub(crate) const SNAPSHOT_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CONTROL_BATCH_BYTES_MAX: usize = 4 * 1024;
 
 /// Of the snapshots `found`, those of no use to a log that ends at `end`: beyond it, or without a
-/// segment that begins there, unless it is the newest (ST-10).
+/// segment that begins there, unless it is the newest (ST-10). None is of use below the first segment: batches
+/// behind it are gone, and who wrote them would be taken for somebody who skips (RP-67).
 pub(crate) fn useless(
     found: &BTreeSet<Offset>,
     bases: &BTreeSet<Offset>,
     end: Offset,
 ) -> Vec<Offset> {
+    let first = bases.first().copied().unwrap_or_default();
     let newest = found.range(..=end).next_back();
-    found
-        .iter()
-        .filter(|at| **at > end || !(bases.contains(at) || newest == Some(at)))
-        .copied()
-        .collect()
+    let is_of_use =
+        |at: &Offset| (first..=end).contains(at) && (bases.contains(at) || newest == Some(at));
+    found.iter().filter(|at| !is_of_use(at)).copied().collect()
 }
 
 impl Log {
@@ -190,5 +190,12 @@ mod tests {
         // The one of the last roll was not written in time: the newest serves.
         assert_eq!(left(&[100, 150], 250), []);
         assert_eq!(left(&[], 250), []);
+        // What was written between it and the first segment is not known any more.
+        let later = set(&[200, 300]);
+        assert_eq!(useless(&set(&[150]), &later, Offset(320)), [Offset(150)]);
+        assert_eq!(
+            useless(&set(&[150, 200]), &later, Offset(320)),
+            [Offset(150)]
+        );
     }
 }

@@ -12,6 +12,7 @@ use thalweg_protocol::messages::{InitProducerIdRequest, InitProducerIdResponse, 
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence};
 use thalweg_types::TimestampMs;
 
+use crate::administering::delete_records;
 use crate::batch::{now_ms, read_all, values};
 use crate::broker::{Broker, Options, eventually, is_long};
 use crate::retention::restless;
@@ -356,6 +357,53 @@ fn st_10_damaged_snapshots_are_passed_over() {
         );
         assert!(!snapshot(&broker, "rolled", 9).exists());
     }
+}
+
+/// The segments below a log's start may be all that tells of its producers: they go when a snapshot does.
+#[test]
+fn rp_69_a_kill_before_deleted_records_went_hurts_no_producer() {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("begun", 1, &[("segment.bytes", "1048576")]);
+    let (early, late) = (new_id(&mut client), new_id(&mut client));
+    let large = |id, sequence| batch(id, 0, sequence, &["v".repeat(400_000)]);
+    for sequence in 0..6 {
+        lands(
+            &mut client,
+            &topic,
+            large(early, sequence),
+            i64::from(sequence),
+        );
+    }
+    for sequence in 0..3 {
+        lands(
+            &mut client,
+            &topic,
+            large(late, sequence),
+            i64::from(6 + sequence),
+        );
+    }
+    let (code, start) = delete_records(&mut client, &topic, 7);
+    assert_eq!((code, start), (ErrorCode::None, 7));
+    broker.kill();
+    // One is left, of before the last batches of the early producer.
+    let all = snapshots(&broker, "begun");
+    assert!(all.len() > 2 && all[0] < 6, "{all:?}");
+    for at in &all[1..] {
+        fs::remove_file(snapshot(&broker, "begun", *at)).expect("removed");
+    }
+    broker.start_again_with(restless());
+    let mut client = broker.connect();
+    lands(&mut client, &topic, large(early, 6), 9);
+    lands(&mut client, &topic, large(late, 3), 10);
+    let below = client.fetch(&topic, 0, 6);
+    assert_eq!(error(below.error_code), ErrorCode::OffsetOutOfRange);
+    broker.wait_for_log("below the log start");
+    broker.kill();
+    broker.start_again();
+    let mut client = broker.connect();
+    lands(&mut client, &topic, large(early, 6), 9);
+    lands(&mut client, &topic, large(early, 7), 11);
 }
 
 /// TRAP-12, short: a producer that retries what it got no answer to, over kill after kill. Nothing is

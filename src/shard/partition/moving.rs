@@ -7,6 +7,7 @@ use std::sync::Arc;
 use thalweg_control::DirIndex;
 use thalweg_replica::{Acks, Refused};
 use thalweg_storage::{DirHealth, FutureLog, Log, MoveError, ReadError};
+use thalweg_types::Offset;
 use thalweg_types::limits::MOVE_HELD_BYTES_MAX;
 
 use super::{Partition, sink_of};
@@ -151,9 +152,10 @@ impl Partition {
             producers::load(&log, &report).await?;
         }
         let (at, bytes) = self.replica.borrow().producer_snapshot();
-        if at == log.written_end() {
-            producers::store(&log, at, bytes).await;
-        }
+        let is_stored = at == log.written_end() && producers::store(&log, at, bytes).await.is_ok();
+        // Of the snapshots that were copied nobody knows whether they are whole.
+        let kept = if is_stored { at } else { Offset::ZERO };
+        self.snapshot_kept.set(kept);
         Ok(log)
     }
 }

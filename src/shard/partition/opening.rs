@@ -160,7 +160,7 @@ impl Partition {
             awaiting_flush: RefCell::default(),
             fetches: RefCell::default(),
             next_token: Cell::new(0),
-            snapshot_loaded,
+            snapshot_kept: Rc::new(Cell::new(snapshot_loaded)),
             recorded: Cell::new(None),
             mark_recorded: Cell::new(None),
             metrics: Rc::clone(context.metrics),

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use thalweg_reactor::time;
 use thalweg_storage::{Due, LogError, ReadError, RetentionLimits, StartKept};
-use thalweg_types::TimestampMs;
+use thalweg_types::{Offset, TimestampMs};
 
 use super::Partition;
+use crate::producers;
 
 impl Partition {
     /// Serves the segments that are due no more; their files stay. `None` when none is due.
@@ -32,14 +33,33 @@ impl Partition {
         }
     }
 
+    /// The batches below `end` are to go, and may be the only place that says what their producers have written
+    /// (RP-69): a snapshot says it before they do. False when they have to stay for that.
+    async fn keep_producers(&self, end: Offset) -> bool {
+        let storing = self.snapshot_stored.borrow_mut().take();
+        if let Some(storing) = storing {
+            storing.await;
+        }
+        if self.snapshot_kept.get() >= end {
+            return true;
+        }
+        let (at, bytes) = self.replica.borrow().producer_snapshot();
+        match producers::store(&self.log(), at, bytes).await {
+            Ok(()) => {
+                self.snapshot_kept.set(at);
+                true
+            }
+            // Nothing would ever make room. The next start does not know these producers then, and they may go on.
+            Err(error) => error.may_pass(),
+        }
+    }
+
     /// Removes the files of hidden segments.
     pub(crate) async fn remove_hidden(&self, due: &Due, kept: StartKept, delay: Duration) {
         let log = self.log();
         let name = log.name();
-        // The batches that go may be the only place that says what their producers have written (RP-69).
-        let storing = self.snapshot_stored.borrow_mut().take();
-        if let Some(storing) = storing {
-            storing.await;
+        if !self.keep_producers(log.removed_end(due.start)).await {
+            return;
         }
         let removed = match log.remove_segments(due.start, kept, delay).await {
             Ok(removed) => removed,

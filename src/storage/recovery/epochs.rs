@@ -33,6 +33,10 @@ impl Work {
         };
         let is_given = |entry: &EpochEntry| max.is_none_or(|max| entry.epoch <= max);
         let agrees = |first: &BatchMark| {
+            if first.last_offset < start {
+                // Below the start no epoch is kept.
+                return true;
+            }
             let cache = EpochCache::restore(&entries, start, self.end);
             let told = cache.epoch_at(first.base_offset.max(start));
             let is_same = |told: LeaderEpoch| match self.recovery_point {
@@ -91,6 +95,8 @@ impl Work {
                 let _changed = cache.assign(seen.epoch, seen.start);
             }
         }
+        // What was seen below the start is in segments that are on their way out.
+        let _changed = cache.truncate_from_start(start);
         let end = self.end;
         let same = entries.iter().filter(|entry| entry.start != end);
         self.report.epochs_stored = entries.clone();

@@ -51,7 +51,8 @@ impl Work {
     }
 
     /// Gives an empty log its first segment, and empties a log whose segments are all below its start
-    /// (ST-13). Segments that a deletion had not come to are removed (ST-14).
+    /// (ST-13). Other segments below the start stay, and nobody is served what is in them: it may be all that
+    /// tells of their producers (RP-69). Their owner removes them once a snapshot does ([`crate::Log::due`]).
     pub(super) async fn apply_log_start(
         &mut self,
         log_start: Option<Offset>,
@@ -66,15 +67,6 @@ impl Work {
             while let Some(segment) = self.segments.pop() {
                 self.remove_segment(segment.base).await?;
             }
-        }
-        while let [first, next, ..] = &self.segments[..]
-            && next.base <= start
-        {
-            tracing::info!(path = %first.path().display(), %start,
-                "removing a segment below the log start");
-            self.remove_segment(first.base).await?;
-            self.segments.remove(0);
-            self.report.leftovers_removed += 1;
         }
         if self.segments.is_empty() {
             let segment = Segment::create(&self.dir, start, self.interval_bytes)

@@ -29,8 +29,7 @@ pub struct RecoveryReport {
     pub bytes_removed: u64,
     /// Index files that were written anew because they were missing or wrong.
     pub indexes_rebuilt: usize,
-    /// Files of interrupted operations and indexes without a log, and segments below the log start,
-    /// that were removed.
+    /// Files of interrupted operations and indexes without a log that were removed.
     pub leftovers_removed: usize,
     /// Where the first segment begins whose aborted transactions have to be told again
     /// ([`crate::Log::note_aborted`]): a crash may have lost what its index said.

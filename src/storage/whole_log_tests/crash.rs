@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use thalweg_replica::EpochEntry;
+use thalweg_replica::{EpochCache, EpochEntry};
 use thalweg_types::{LeaderEpoch, Offset};
 
 use super::{
@@ -273,6 +273,37 @@ fn st_11_leader_epochs_are_rebuilt_from_batches() {
                 .await
                 .expect("opened");
             assert_eq!(report.epochs.entries(), all, "{content:?}");
+        }
+    });
+}
+
+/// The batch that a start reads anyway says nothing of the epochs of a log that begins behind it.
+#[test]
+fn st_11_a_log_start_does_not_contradict_the_leader_epochs() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, LogOptions::default()).await;
+        let mut epochs = EpochCache::default();
+        for epoch in [2, 5] {
+            let base = test.log.assigned_end();
+            let _ = epochs.assign(LeaderEpoch(epoch), base);
+            test.log.append(numbered(base, LeaderEpoch(epoch), 3));
+        }
+        test.log.store_epochs(&epochs).await.expect("stored");
+        test.kill().await;
+        for recovery in [FROM_ZERO, Recovery::AfterCleanStop] {
+            let opening = Opening {
+                log_start: Some(Offset(4)),
+                ..Opening::from(recovery)
+            };
+            let opened = TestLog::open(&dir, LogOptions::default(), opening).await;
+            let (test, report) = opened.expect("opened");
+            assert!(!report.epochs_rebuilt, "{recovery:?}");
+            let known = EpochEntry {
+                epoch: LeaderEpoch(5),
+                start: Offset(4),
+            };
+            assert_eq!(report.epochs.entries(), [known]);
+            test.kill().await;
         }
     });
 }

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use thalweg_types::Offset;
 
-use super::{TestLog, on_both_engines, on_plain_engine, small_segments};
-use crate::{LogEvent, Recovery};
+use super::{TestLog, on_both_engines, on_plain_engine, retention, small_segments};
+use crate::{LogEvent, Opening, Recovery, RetentionLimits};
 
 #[test]
 fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
@@ -45,6 +45,66 @@ fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
         assert!(test.log.load_snapshot(stray).await.is_err());
         test.log.remove_snapshot(end).await.expect("removed");
         assert!(test.log.load_snapshot(end).await.is_err());
+    });
+}
+
+/// What lies below the log's start may be all that tells of producers: a start leaves it, and the snapshot that
+/// it goes on from.
+#[test]
+fn rp_69_what_a_snapshot_lacks_outlives_a_start() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small_segments()).await;
+        test.fill(42).await;
+        let bases = |test: &TestLog| -> Vec<Offset> {
+            let segments = &test.log.inner.state.borrow().segments;
+            segments.iter().map(|segment| segment.base).collect()
+        };
+        let bases = bases(&test);
+        let [_, early, .., last] = bases[..] else {
+            panic!("{bases:?}")
+        };
+        assert!(bases.len() > 3);
+        let stored = test.log.store_snapshot(early, vec![1]).await;
+        stored.expect("stored");
+        test.kill().await;
+        let begins_at = |start| Opening {
+            log_start: Some(start),
+            ..Opening::from(Recovery::AfterCrash {
+                recovery_point: Offset(0),
+            })
+        };
+        let opened = TestLog::open(&dir, small_segments(), begins_at(last.plus(1))).await;
+        let (test, report) = opened.expect("opened");
+        assert_eq!(report.snapshots, [early]);
+        assert_eq!(test.log.start_offset(), last.plus(1));
+        assert!(test.log.read_plan(last, last.plus(2), 100).await.is_err());
+        let mut seen = Vec::new();
+        test.log
+            .walk_headers(early, |header, _| seen.push(header.base_offset))
+            .await
+            .expect("walked");
+        assert_eq!(seen.first(), Some(&early));
+        assert_eq!(seen.len() as i64, (test.log.written_end().0 - early.0) / 3);
+        assert_eq!(test.log.removed_end(last.plus(1)), last);
+        retention::obey(&test, RetentionLimits::default())
+            .await
+            .expect("due");
+        test.kill().await;
+        // Now it says less than there was, and nothing tells the rest.
+        let opened = TestLog::open(&dir, small_segments(), begins_at(last.plus(1))).await;
+        let (test, report) = opened.expect("opened");
+        assert_eq!(report.snapshots, []);
+        // So it is with a log that lost its end and is emptied.
+        let end = test.log.written_end();
+        for at in [last, end] {
+            let stored = test.log.store_snapshot(at, vec![1]).await;
+            stored.expect("stored");
+        }
+        test.kill().await;
+        let opened = TestLog::open(&dir, small_segments(), begins_at(end.plus(5))).await;
+        let (_, report) = opened.expect("opened");
+        assert!(report.log_start_ahead);
+        assert_eq!(report.snapshots, []);
     });
 }
 
