@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_storage::{
-    Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets, RecoveryPoints,
-    StartTopics,
+    BoundOffsets, Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets,
+    RecoveryPoints,
 };
-use thalweg_types::{Offset, TopicPartition};
+use thalweg_types::{Offset, TopicId, TopicPartition};
 
 use crate::metadata_log::MetadataLog;
 use crate::requests::{LogProgress, NotOpen, StoppedPartition};
@@ -20,24 +20,26 @@ pub(crate) struct Entries {
     log_start: Option<Offset>,
     high_watermark: Option<Offset>,
     cleaned_to: Option<Offset>,
+    accepted_gap: Option<Offset>,
 }
 
 /// Entries per partition, begun from what was found at start.
 ///
 /// An entry must not outlive its partition: a topic that is created again under the same name would
-/// inherit it, and a log start above its end would empty the new log (ST-13).
+/// inherit it, and a log start above its end would empty the new log (ST-13). So none is made before the
+/// files are rid of it ([`Checkpoints::catch_up`]), and what holds for long names its topic by the id.
 pub struct Checkpoints {
     dir: LogDir,
     recovery_points: PartitionOffsets,
     /// The same by topic ids.
     known_points: RecoveryPoints,
-    log_starts: PartitionOffsets,
-    /// The topics that these are of.
-    start_topics: StartTopics,
+    log_starts: BoundOffsets,
     high_watermarks: PartitionOffsets,
-    cleaned_to: PartitionOffsets,
-    found_damaged: PartitionOffsets,
-    damaged_after_kill: PartitionOffsets,
+    cleaned_to: BoundOffsets,
+    found_damaged: BoundOffsets,
+    damaged_after_kill: BoundOffsets,
+    /// As repairs have left them.
+    accepted_gaps: BoundOffsets,
     /// As the last life left them until all logs are open; then of this one.
     marks: PartitionOffsets,
     /// The files still have entries of partitions that are gone.
@@ -51,12 +53,12 @@ impl Checkpoints {
         Checkpoints {
             recovery_points: dir.loaded(Checkpoint::RecoveryPoint).clone(),
             known_points: dir.known_points().cloned().unwrap_or_default(),
-            log_starts: dir.loaded(Checkpoint::LogStart).clone(),
-            start_topics: dir.start_topics().clone(),
+            log_starts: dir.bound(Checkpoint::LogStart).clone(),
             high_watermarks: dir.loaded(Checkpoint::HighWatermark).clone(),
-            cleaned_to: dir.loaded(Checkpoint::Cleaner).clone(),
-            found_damaged: dir.loaded(Checkpoint::FoundDamaged).clone(),
-            damaged_after_kill: dir.loaded(Checkpoint::DamagedAfterKill).clone(),
+            cleaned_to: dir.bound(Checkpoint::Cleaner).clone(),
+            found_damaged: dir.bound(Checkpoint::FoundDamaged).clone(),
+            damaged_after_kill: dir.bound(Checkpoint::DamagedAfterKill).clone(),
+            accepted_gaps: dir.bound(Checkpoint::AcceptedGaps).clone(),
             marks: dir.found_marks().clone(),
             is_behind: false,
             dir,
@@ -75,7 +77,7 @@ impl Checkpoints {
         &mut self.dir
     }
 
-    /// Takes recovery points by id from those by name, where the directory had none by id, and log starts of which
+    /// Takes recovery points by id from those by name, where the directory had none by id, and entries of which
     /// it does not say the topic for those of the topics that there are.
     pub(crate) fn know(
         &mut self,
@@ -87,10 +89,20 @@ impl Checkpoints {
             if let Some(at) = self.recovery_points.get(&name).filter(|_| !has_points) {
                 self.known_points.insert(id, *at);
             }
-            if self.log_starts.contains_key(&name) {
-                self.start_topics.entry(name).or_insert(id.topic);
+            for bound in self.bound() {
+                bound.know(&name, id.topic);
             }
         }
+    }
+
+    fn bound(&mut self) -> [&mut BoundOffsets; 5] {
+        [
+            &mut self.log_starts,
+            &mut self.cleaned_to,
+            &mut self.found_damaged,
+            &mut self.damaged_after_kill,
+            &mut self.accepted_gaps,
+        ]
     }
 
     /// Removes what [`Checkpoints::retain`] could not: to be called before a partition is made, which must not
@@ -101,6 +113,9 @@ impl Checkpoints {
     pub(crate) async fn catch_up(&mut self) -> Result<(), LogError> {
         if self.is_behind {
             self.write().await?;
+            self.write_rare().await?;
+            self.dir.write_marks(&self.marks).await?;
+            self.is_behind = false;
         }
         Ok(())
     }
@@ -116,49 +131,29 @@ impl Checkpoints {
     ) -> Result<(), LogError> {
         let before = self.known_points.len();
         self.known_points.retain(|id, _| keep_id(*id));
-        let mut changed = self.known_points.len() < before;
-        let before = self.log_starts.len();
-        let topics = &self.start_topics;
-        self.log_starts.retain(|name, _| {
-            let of = topics.get(name).map(|topic| TopicPartition {
-                topic: *topic,
+        self.is_behind |= self.known_points.len() < before;
+        let keep_bound = |name: &PartitionName, topic: Option<TopicId>| {
+            let of = topic.map(|topic| TopicPartition {
+                topic,
                 partition: name.partition,
             });
             keep(name) && of.is_none_or(&keep_id)
-        });
-        changed |= self.log_starts.len() < before;
-        let starts = &self.log_starts;
-        self.start_topics
-            .retain(|name, _| starts.contains_key(name));
+        };
+        let mut fell = false;
+        for bound in self.bound() {
+            fell |= bound.retain(keep_bound);
+        }
         for map in [
             &mut self.recovery_points,
             &mut self.high_watermarks,
-            &mut self.cleaned_to,
+            &mut self.marks,
         ] {
             let before = map.len();
             map.retain(|name, _| keep(name));
-            changed |= map.len() < before;
+            fell |= map.len() < before;
         }
-        if changed {
-            self.is_behind = true;
-            self.write().await?;
-        }
-        let before = self.marks.len();
-        self.marks.retain(|name, _| keep(name));
-        if self.marks.len() < before {
-            self.dir.write_marks(&self.marks).await?;
-        }
-        for (damaged, checkpoint) in [
-            (&mut self.found_damaged, Checkpoint::FoundDamaged),
-            (&mut self.damaged_after_kill, Checkpoint::DamagedAfterKill),
-        ] {
-            let before = damaged.len();
-            damaged.retain(|name, _| keep(name));
-            if damaged.len() < before {
-                write_damaged(&self.dir, checkpoint, damaged).await?;
-            }
-        }
-        Ok(())
+        self.is_behind |= fell;
+        self.catch_up().await
     }
 
     /// Makes durable which partitions are damaged although a clean stop or a kill had left them whole, so
@@ -170,7 +165,7 @@ impl Checkpoints {
     /// See [`LogError`].
     pub async fn record_opened(
         &mut self,
-        not_open: &BTreeMap<PartitionName, NotOpen>,
+        not_open: &BTreeMap<PartitionName, (TopicId, NotOpen)>,
     ) -> Result<(), LogError> {
         for (wanted, found, checkpoint) in [
             (
@@ -184,12 +179,14 @@ impl Checkpoints {
                 Checkpoint::DamagedAfterKill,
             ),
         ] {
-            let known = |name: &PartitionName| {
-                let end = found.get(name).or(self.recovery_points.get(name));
-                (name.clone(), end.copied().unwrap_or_default())
-            };
-            let damaged = not_open.iter().filter(|(_, how)| **how == wanted);
-            let damaged: PartitionOffsets = damaged.map(|(name, _)| known(name)).collect();
+            let mut damaged = BoundOffsets::default();
+            for (name, (topic, how)) in not_open {
+                if *how == wanted {
+                    let before = found.of(name, *topic);
+                    let end = before.or(self.recovery_points.get(name).copied());
+                    damaged.insert(name.clone(), *topic, end.unwrap_or_default());
+                }
+            }
             if damaged != *found {
                 *found = damaged;
                 write_damaged(&self.dir, checkpoint, found).await?;
@@ -208,15 +205,10 @@ impl Checkpoints {
         starts: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
         for (name, (id, start)) in starts {
-            let of = self.start_topics.insert(name.clone(), id.topic);
-            if of.is_some_and(|of| of != id.topic) {
-                self.log_starts.remove(&name);
-            }
-            let entry = self.log_starts.entry(name).or_insert(start);
-            *entry = start.max(*entry);
+            self.log_starts.raise(name, id.topic, start);
         }
         self.dir
-            .write_log_starts(&self.log_starts, &self.start_topics)
+            .write_bound(Checkpoint::LogStart, &self.log_starts)
             .await
     }
 
@@ -276,11 +268,12 @@ impl Checkpoints {
     }
 
     /// What is said of a partition that another directory takes over.
-    pub(crate) fn entries(&self, name: &PartitionName) -> Entries {
+    pub(crate) fn entries(&self, name: &PartitionName, topic: TopicId) -> Entries {
         Entries {
-            log_start: self.log_starts.get(name).copied(),
+            log_start: self.log_starts.of(name, topic),
             high_watermark: self.high_watermarks.get(name).copied(),
-            cleaned_to: self.cleaned_to.get(name).copied(),
+            cleaned_to: self.cleaned_to.of(name, topic),
+            accepted_gap: self.accepted_gaps.of(name, topic),
         }
     }
 
@@ -297,24 +290,29 @@ impl Checkpoints {
     ) -> Result<(), LogError> {
         for (map, entry) in [
             (&mut self.recovery_points, Some(durable)),
-            (&mut self.log_starts, entries.log_start),
             (&mut self.high_watermarks, entries.high_watermark),
-            (&mut self.cleaned_to, entries.cleaned_to),
         ] {
             match entry {
                 Some(offset) => drop(map.insert(name.clone(), offset)),
                 None => drop(map.remove(name)),
             }
         }
-        match entries.log_start {
-            Some(_) => drop(self.start_topics.insert(name.clone(), id.topic)),
-            None => drop(self.start_topics.remove(name)),
+        for (bound, entry) in [
+            (&mut self.log_starts, entries.log_start),
+            (&mut self.cleaned_to, entries.cleaned_to),
+            (&mut self.accepted_gaps, entries.accepted_gap),
+        ] {
+            match entry {
+                Some(offset) => bound.insert(name.clone(), id.topic, offset),
+                None => drop(bound.remove(name)),
+            }
         }
         self.known_points.insert(id, durable);
         if self.marks.remove(name).is_some() {
             // It is of an earlier stay.
             self.dir.write_marks(&self.marks).await?;
         }
+        self.write_rare().await?;
         self.write().await
     }
 
@@ -325,11 +323,13 @@ impl Checkpoints {
     /// See [`LogError`]; the next start may then compact again what is compacted already.
     pub async fn record_cleaned(
         &mut self,
-        cleaned: Vec<(PartitionName, Offset)>,
+        cleaned: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
-        self.cleaned_to.extend(cleaned);
+        for (name, (id, end)) in cleaned {
+            self.cleaned_to.insert(name, id.topic, end);
+        }
         self.dir
-            .write_checkpoint(Checkpoint::Cleaner, &self.cleaned_to)
+            .write_bound(Checkpoint::Cleaner, &self.cleaned_to)
             .await
     }
 
@@ -346,7 +346,8 @@ impl Checkpoints {
     ) -> Result<CleanMark, LogError> {
         let mut open: BTreeSet<PartitionName> = stopped.iter().map(|s| s.name.clone()).collect();
         // Nothing was written to them since the last clean stop.
-        let mut closed: BTreeSet<_> = self.found_damaged.keys().cloned().collect();
+        let damaged = self.found_damaged.offsets();
+        let mut closed: BTreeSet<_> = damaged.keys().cloned().collect();
         if let Some(end) = metadata_end {
             let metadata = MetadataLog::partition();
             open.insert(metadata.clone());
@@ -360,8 +361,8 @@ impl Checkpoints {
                 .insert(partition.id, partition.recovery_point);
             self.recovery_points
                 .insert(name.clone(), partition.recovery_point);
-            self.log_starts.insert(name.clone(), partition.log_start);
-            self.start_topics.insert(name.clone(), partition.id.topic);
+            self.log_starts
+                .insert(name.clone(), partition.id.topic, partition.log_start);
             self.high_watermarks
                 .insert(name.clone(), partition.high_watermark);
             if partition.closed_well {
@@ -379,7 +380,8 @@ impl Checkpoints {
         open: &BTreeSet<PartitionName>,
     ) -> Result<Vec<PartitionName>, LogError> {
         let mut unopened = self.dir.partition_names().await?;
-        unopened.retain(|name| !open.contains(name) && !self.found_damaged.contains_key(name));
+        let damaged = self.found_damaged.offsets();
+        unopened.retain(|name| !open.contains(name) && !damaged.contains_key(name));
         if unopened.is_empty() {
             self.dir.remove_checkpoint(Checkpoint::Unopened).await?;
             return Ok(unopened);
@@ -405,26 +407,42 @@ impl Checkpoints {
         for (checkpoint, offsets) in [
             (Checkpoint::RecoveryPoint, &self.recovery_points),
             (Checkpoint::HighWatermark, &self.high_watermarks),
-            (Checkpoint::Cleaner, &self.cleaned_to),
         ] {
             self.dir.write_checkpoint(checkpoint, offsets).await?;
         }
-        self.dir
-            .write_log_starts(&self.log_starts, &self.start_topics)
-            .await?;
-        self.dir.write_known_points(&self.known_points).await?;
-        self.is_behind = false;
-        Ok(())
+        for (checkpoint, entries) in [
+            (Checkpoint::Cleaner, &self.cleaned_to),
+            (Checkpoint::LogStart, &self.log_starts),
+        ] {
+            self.dir.write_bound(checkpoint, entries).await?;
+        }
+        // Last: high watermarks count for the topics that are in it.
+        self.dir.write_known_points(&self.known_points).await
+    }
+
+    /// Writes those that have entries of few logs, or none.
+    async fn write_rare(&self) -> Result<(), LogError> {
+        for (checkpoint, entries) in [
+            (Checkpoint::FoundDamaged, &self.found_damaged),
+            (Checkpoint::DamagedAfterKill, &self.damaged_after_kill),
+        ] {
+            write_damaged(&self.dir, checkpoint, entries).await?;
+        }
+        let (gaps, entries) = (Checkpoint::AcceptedGaps, &self.accepted_gaps);
+        match entries.offsets().is_empty() {
+            true => self.dir.remove_checkpoint(gaps).await,
+            false => self.dir.write_bound(gaps, entries).await,
+        }
     }
 }
 
 async fn write_damaged(
     dir: &LogDir,
     checkpoint: Checkpoint,
-    damaged: &PartitionOffsets,
+    entries: &BoundOffsets,
 ) -> Result<(), LogError> {
-    if !damaged.is_empty() {
-        match dir.write_checkpoint(checkpoint, damaged).await {
+    if !entries.offsets().is_empty() {
+        match dir.write_bound(checkpoint, entries).await {
             // Without it the next start is as careful as after any crash.
             Err(error) if error.may_pass() => {
                 tracing::warn!(%error, "no room to write down which partitions are damaged");

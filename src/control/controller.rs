@@ -235,7 +235,11 @@ impl Controller {
             not_recorded: BTreeMap::new(),
         };
         let opened = controller.open_all().await?;
-        controller.dirs.record_opened(&opened.not_open).await?;
+        let image = &controller.view.image;
+        controller
+            .dirs
+            .record_opened(image, &opened.not_open)
+            .await?;
         let marks = controller.named(opened.marks);
         controller.dirs.replace_marks(marks).await?;
         controller.facts.set_cluster(&controller.view);

@@ -356,6 +356,7 @@ impl LogDirs {
     /// See [`Checkpoints::record_opened`].
     pub(crate) async fn record_opened(
         &mut self,
+        image: &Image,
         not_open: &BTreeMap<PartitionName, NotOpen>,
     ) -> Result<(), LogError> {
         let homes = &self.homes;
@@ -363,7 +364,11 @@ impl LogDirs {
             if let Some(files) = slot.working_mut() {
                 let here = not_open.iter();
                 let here = here.filter(|(name, _)| homes.get(*name) == Some(&DirIndex(i)));
-                let here = here.map(|(name, how)| (name.clone(), *how)).collect();
+                let here = here.filter_map(|(name, how)| {
+                    let topic = image.topic(&name.topic)?;
+                    Some((name.clone(), (topic.id, *how)))
+                });
+                let here = here.collect();
                 let recorded = files.record_opened(&here).await;
                 slot.unless_failed(recorded)?;
             }
@@ -428,7 +433,7 @@ impl LogDirs {
     /// See [`Checkpoints::record_cleaned`].
     pub(crate) async fn record_cleaned(
         &mut self,
-        cleaned: Vec<(PartitionName, Offset)>,
+        cleaned: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
         let mut done = Ok(());
         for (files, share) in self.by_slot(cleaned) {

@@ -1,17 +1,20 @@
 //! Several log directories on a real disk: which partition is in which, and what a lost one leaves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_metadata::{Image, Record, ReplicaHome};
 use thalweg_protocol::messages::{PartitionRecord, RegisterBrokerRecord, TopicRecord};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
-use thalweg_storage::{Checkpoint, CleanMark, DirHealth, FormatPolicy, LogDir, OpenPolicy};
-use thalweg_storage::{PartitionDir, PartitionName};
+use thalweg_storage::{
+    BoundOffsets, Checkpoint, CleanMark, DirHealth, FormatPolicy, Gaps, LogDir, OpenPolicy,
+    Opening, PartitionDir, PartitionName, Recovery, Unwritten,
+};
 use thalweg_types::{BrokerId, ClusterId, Offset, PartitionIndex, TopicPartition, Uuid};
 
 use super::{DirFound, DirIndex, LogDirs, Owner};
+use crate::requests::{LogProgress, NotOpen};
 
 const LOCAL: BrokerId = BrokerId(1);
 const TOPIC: Uuid = Uuid([5; 16]);
@@ -260,6 +263,127 @@ fn st_13_a_log_start_that_outlived_its_topic_counts_for_no_other() {
         };
         assert_eq!(found(TOPIC), Some(Offset(1_000)));
         assert_eq!(found(id(6)), None);
+    });
+}
+
+/// The next one of this checkpoint finds the disk full.
+fn no_room_for(root: &Path, checkpoint: Checkpoint) -> PathBuf {
+    let path = root.join(format!("a/{}.tmp", checkpoint.file_name()));
+    std::os::unix::fs::symlink("/dev/full", &path).expect("a link");
+    path
+}
+
+/// Two partitions of which every checkpoint has something to say.
+async fn filled(root: &Path) -> LogDirs {
+    {
+        let dirs = both(root).await;
+        let (_, a) = dirs.working().next().expect("a");
+        let mut gaps = BoundOffsets::default();
+        gaps.insert(name(0), TOPIC, Offset(3));
+        let written = a.write_bound(Checkpoint::AcceptedGaps, &gaps).await;
+        written.expect("written");
+    }
+    let mut dirs = both(root).await;
+    for index in [0, 1] {
+        dirs.place_new(name(index), id(201)).expect("a");
+    }
+    let both = |offset| vec![start(0, offset), start(1, offset)];
+    dirs.record_log_starts(both(10)).await.expect("written");
+    dirs.record_cleaned(both(20)).await.expect("written");
+    let progress = both(30).into_iter().map(|(name, (id, offset))| {
+        let progress = LogProgress {
+            recovery_point: offset,
+            high_watermark: offset,
+        };
+        (name, (id, progress))
+    });
+    let recorded = dirs.record_progress(progress.collect()).await;
+    recorded.expect("written");
+    let not_open = BTreeMap::from([
+        (name(0), NotOpen::DamagedAfterKill),
+        (name(1), NotOpen::DamagedAfterStop),
+    ]);
+    let image = image(&[id(201), id(201)]);
+    let recorded = dirs.record_opened(&image, &not_open).await;
+    recorded.expect("written");
+    dirs
+}
+
+/// The entries of a deleted topic stay, and the process ends: another topic of its name has none of them.
+#[test]
+fn st_12_no_entry_of_a_topic_counts_for_another_of_its_name() {
+    run(|root| async move {
+        let mut dirs = filled(&root).await;
+        let full = no_room_for(&root, Checkpoint::RecoveryPoint);
+        let both_names = BTreeSet::from([name(0), name(1)]);
+        let forgotten = dirs.forget(&both_names, |_| true).await;
+        forgotten.expect_err("it can not be written");
+        dirs.catch_up().await.expect_err("nor now");
+        drop(dirs);
+        std::fs::remove_file(&full).expect("removed");
+        let mut dirs = both(&root).await;
+        let of =
+            |dirs: &LogDirs, topic, index| dirs.opening(&name(index), topic, A).expect("it works");
+        let known = of(&dirs, TOPIC, 0);
+        assert_eq!(known.log_start, Some(Offset(10)));
+        assert_eq!(known.cleaned_to, Some(Offset(20)));
+        assert_eq!(known.high_watermark, Some(Offset(30)));
+        assert_eq!(
+            (known.gaps, known.unwritten),
+            (Gaps::MayBe, Unwritten::LastWrite)
+        );
+        let damaged = of(&dirs, TOPIC, 1);
+        assert_eq!(damaged.recovery, Recovery::AfterCleanStop);
+        assert_eq!(damaged.known_end, Some(Offset(30)));
+        let recovery_point = Offset(0);
+        let nothing = Opening {
+            known_end: Some(recovery_point),
+            gaps: Gaps::Never,
+            ..Opening::from(Recovery::AfterCrash { recovery_point })
+        };
+        for index in [0, 1] {
+            assert_eq!(of(&dirs, id(6), index), nothing);
+        }
+        // Without the topic, all of them go before a partition is made.
+        dirs.keep_known(&Image::default()).await.expect("written");
+        drop(dirs);
+        let dirs = both(&root).await;
+        for index in [0, 1] {
+            assert_eq!(of(&dirs, TOPIC, index), nothing);
+        }
+    });
+}
+
+/// What could not be removed is removed before anything else.
+#[test]
+fn st_12_entries_that_could_not_go_go_first_when_there_is_room() {
+    run(|root| async move {
+        let mut dirs = filled(&root).await;
+        let gone = BTreeSet::from([name(0)]);
+        let full = no_room_for(&root, Checkpoint::LogStart);
+        let forgotten = dirs.forget(&gone, |_| false).await;
+        forgotten.expect_err("it can not be written");
+        std::fs::remove_file(&full).expect("removed");
+        dirs.catch_up().await.expect("written");
+        drop(dirs);
+        let dirs = both(&root).await;
+        let (_, a) = dirs.working().next().expect("a");
+        for checkpoint in [
+            Checkpoint::RecoveryPoint,
+            Checkpoint::LogStart,
+            Checkpoint::HighWatermark,
+            Checkpoint::Cleaner,
+            Checkpoint::FoundDamaged,
+            Checkpoint::DamagedAfterKill,
+            Checkpoint::AcceptedGaps,
+        ] {
+            let names = a.loaded(checkpoint).keys();
+            assert_eq!(
+                names.filter(|found| **found == name(0)).count(),
+                0,
+                "{checkpoint:?}"
+            );
+        }
     });
 }
 

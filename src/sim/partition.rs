@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use thalweg_storage::{Gaps, LogDir, Opening, PartitionName};
-use thalweg_types::Uuid;
+use thalweg_types::{TopicPartition, Uuid};
 
 use crate::model::Model;
 
@@ -69,6 +69,14 @@ impl Partition {
             epoch: 0,
             transactions_ended: 0,
             clock: 1_000,
+        }
+    }
+
+    /// Its topic's id, and which partition of that it is.
+    pub(crate) fn id(&self) -> TopicPartition {
+        TopicPartition {
+            topic: self.topic_id,
+            partition: self.name.partition,
         }
     }
 

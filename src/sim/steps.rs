@@ -74,13 +74,9 @@ impl Life<'_> {
         for one in open.iter() {
             // What it is to be told of transactions belongs below its recovery point, too.
             self.settle(one).await?;
-            let name = one.partition.name.clone();
-            let at = one.log.recovery_point();
-            checkpoints.recovery_points.insert(name, at);
+            checkpoints.note_point(one.partition, one.log.recovery_point());
         }
-        let points = &checkpoints.recovery_points;
-        let checkpoint = Checkpoint::RecoveryPoint;
-        let written = checkpoints.dir.write_checkpoint(checkpoint, points).await;
+        let written = checkpoints.write_points().await;
         self.may_lack_room(written)?;
         Ok(())
     }
@@ -108,12 +104,10 @@ impl Life<'_> {
         };
         one.log.raise_start(start);
         one.partition.model.borrow_mut().start = start.0;
-        let name = one.partition.name.clone();
-        checkpoints.log_starts.insert(name, start);
+        let (name, topic) = (one.partition.name.clone(), one.partition.topic_id);
+        checkpoints.log_starts.raise(name, topic, start);
         let starts = &checkpoints.log_starts;
-        let written = checkpoints
-            .dir
-            .write_checkpoint(Checkpoint::LogStart, starts);
+        let written = checkpoints.dir.write_bound(Checkpoint::LogStart, starts);
         let kept = match self.may_lack_room(written.await)? {
             Some(()) => {
                 one.partition.model.borrow_mut().start_kept = start.0;
@@ -287,13 +281,13 @@ impl Life<'_> {
         self.look_at_cleaned(one, report.map(|report| report.end.0))
             .await?;
         if report.is_some() && self.dice.once_in(2) {
-            let name = one.partition.name.clone();
-            checkpoints.cleaned.insert(name, one.log.first_dirty());
-            let which = Checkpoint::Cleaner;
-            let written = checkpoints
-                .dir
-                .write_checkpoint(which, &checkpoints.cleaned);
-            self.may_lack_room(written.await)?;
+            let (name, topic) = (one.partition.name.clone(), one.partition.topic_id);
+            checkpoints
+                .cleaned
+                .insert(name, topic, one.log.first_dirty());
+            let (which, cleaned) = (Checkpoint::Cleaner, &checkpoints.cleaned);
+            let written = checkpoints.dir.write_bound(which, cleaned).await;
+            self.may_lack_room(written)?;
         }
         Ok(())
     }
@@ -323,7 +317,7 @@ impl Life<'_> {
         self.or_end(deleted)?;
         one.partition.is_going = false;
         self.done.deletions += 1;
-        let forgotten = checkpoints.forget(&one.partition.name).await;
+        let forgotten = checkpoints.forget_former(one.partition).await;
         self.or_end(forgotten)?;
         let options = options(one.partition, &checkpoints.dir);
         let (sink, way) = sink(one.partition);

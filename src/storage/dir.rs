@@ -1,12 +1,12 @@
 //! One log directory: its lock, its identity, how it was stopped, its checkpoints and partitions.
 
+mod bound;
 mod contents;
 mod identity;
-mod log_starts;
 
+pub use bound::BoundOffsets;
 pub use contents::{FutureDir, PartitionDir, set_partition_aside};
 pub use identity::{FormatPolicy, Formatted, LogDirError, OpenPolicy, format_log_dir};
-pub use log_starts::StartTopics;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use thalweg_reactor::fs::{self, DirLock};
 use thalweg_types::{Offset, TopicId, TopicPartition, Uuid};
 
-use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
+use crate::checkpoint::{PartitionOffsets, format_partition_offsets};
 use crate::condemned::{self, Trace};
 use crate::error::LogError;
 use crate::health::DirHealth;
@@ -112,16 +112,15 @@ pub struct LogDir {
     _lock: DirLock,
     meta: MetaProperties,
     state: DirectoryState,
-    recovery_points: PartitionOffsets,
-    log_starts: PartitionOffsets,
-    start_topics: StartTopics,
-    high_watermarks: PartitionOffsets,
+    recovery_points: BoundOffsets,
+    log_starts: BoundOffsets,
+    high_watermarks: BoundOffsets,
     known_points: Option<RecoveryPoints>,
-    found_damaged: PartitionOffsets,
-    damaged_after_kill: PartitionOffsets,
-    unopened: PartitionOffsets,
-    accepted_gaps: PartitionOffsets,
-    cleaner: PartitionOffsets,
+    found_damaged: BoundOffsets,
+    damaged_after_kill: BoundOffsets,
+    unopened: BoundOffsets,
+    accepted_gaps: BoundOffsets,
+    cleaner: BoundOffsets,
     marks: Marks,
     page_cache: PageCache,
     health: Arc<DirHealth>,
@@ -216,22 +215,20 @@ impl LogDir {
         (meta, state): (MetaProperties, DirectoryState),
         (marks, page_cache): (Marks, PageCache),
     ) -> io::Result<LogDir> {
-        let log_starts = load_checkpoint(path, Checkpoint::LogStart).await?;
         Ok(LogDir {
             path: path.to_owned(),
             _lock: lock,
             meta,
             state,
-            recovery_points: load_checkpoint(path, Checkpoint::RecoveryPoint).await?,
-            start_topics: log_starts::load(path, &log_starts).await?,
-            log_starts,
-            high_watermarks: load_checkpoint(path, Checkpoint::HighWatermark).await?,
+            recovery_points: bound::load(path, Checkpoint::RecoveryPoint).await?,
+            log_starts: bound::load(path, Checkpoint::LogStart).await?,
+            high_watermarks: bound::load(path, Checkpoint::HighWatermark).await?,
             known_points: recovery_points::load(path).await?,
-            found_damaged: load_checkpoint(path, Checkpoint::FoundDamaged).await?,
-            damaged_after_kill: load_checkpoint(path, Checkpoint::DamagedAfterKill).await?,
-            unopened: load_checkpoint(path, Checkpoint::Unopened).await?,
-            accepted_gaps: load_checkpoint(path, Checkpoint::AcceptedGaps).await?,
-            cleaner: load_checkpoint(path, Checkpoint::Cleaner).await?,
+            found_damaged: bound::load(path, Checkpoint::FoundDamaged).await?,
+            damaged_after_kill: bound::load(path, Checkpoint::DamagedAfterKill).await?,
+            unopened: bound::load(path, Checkpoint::Unopened).await?,
+            accepted_gaps: bound::load(path, Checkpoint::AcceptedGaps).await?,
+            cleaner: bound::load(path, Checkpoint::Cleaner).await?,
             marks,
             page_cache,
             health: DirHealth::watching(path)?,
@@ -255,7 +252,7 @@ impl LogDir {
         }
         let not_open = self
             .was_clean()
-            .then(|| self.unopened.keys().cloned().collect());
+            .then(|| self.unopened.offsets().keys().cloned().collect());
         self.page_cache
             .begin(not_open)
             .await
@@ -325,6 +322,12 @@ impl LogDir {
     /// A checkpoint as it was read at [`LogDir::open`].
     #[must_use]
     pub fn loaded(&self, checkpoint: Checkpoint) -> &PartitionOffsets {
+        self.bound(checkpoint).offsets()
+    }
+
+    /// As [`LogDir::loaded`], with the topics that the entries are of.
+    #[must_use]
+    pub fn bound(&self, checkpoint: Checkpoint) -> &BoundOffsets {
         match checkpoint {
             Checkpoint::RecoveryPoint => &self.recovery_points,
             Checkpoint::LogStart => &self.log_starts,
@@ -347,12 +350,13 @@ impl LogDir {
     /// What is known of a partition of the topic with this id before its log is opened.
     #[must_use]
     pub fn opening(&self, name: &PartitionName, topic: TopicId) -> Opening {
-        let damaged = self.found_damaged.get(name).copied();
-        let is_closed = self.was_clean() && !self.unopened.contains_key(name);
+        let entry = |checkpoint| self.believed(checkpoint, name, topic);
+        let damaged = entry(Checkpoint::FoundDamaged);
+        let is_closed = self.was_clean() && !self.unopened.offsets().contains_key(name);
         let recovery_point = self.recovery_point(name, topic);
         let (recovery, known_end) = match is_closed || damaged.is_some() {
             true => {
-                let end = damaged.or(self.recovery_points.get(name).copied());
+                let end = damaged.or(self.recovery_points.offsets().get(name).copied());
                 (Recovery::AfterCleanStop, end)
             }
             false => {
@@ -361,30 +365,44 @@ impl LogDir {
                 (recovery, Some(recovery_point))
             }
         };
+        let cleaned_to = entry(Checkpoint::Cleaner);
         Opening {
             recovery,
-            log_start: self.log_start(name, topic),
+            log_start: entry(Checkpoint::LogStart),
             written: self.marks.found().get(name).copied(),
             known_end,
-            gaps: match self.cleaner.contains_key(name) || self.accepted_gaps.contains_key(name) {
-                true => Gaps::MayBe,
-                false => Gaps::Never,
+            gaps: match cleaned_to.or(entry(Checkpoint::AcceptedGaps)) {
+                Some(_) => Gaps::MayBe,
+                None => Gaps::Never,
             },
             unwritten: match self.page_cache.is_whole(name)
-                || self.damaged_after_kill.contains_key(name)
+                || entry(Checkpoint::DamagedAfterKill).is_some()
             {
                 true => Unwritten::LastWrite,
                 false => Unwritten::AnyBatch,
             },
-            cleaned_to: self.cleaner.get(name).copied(),
-            high_watermark: self.high_watermarks.get(name).copied(),
+            cleaned_to,
+            high_watermark: self.high_watermark(name, topic),
             epoch_max: None,
         }
     }
 
+    /// High watermarks are written before the recovery points that name topics by their ids, and of the same
+    /// partitions: what has none of these is of another topic.
+    fn high_watermark(&self, name: &PartitionName, topic: TopicId) -> Option<Offset> {
+        let id = TopicPartition {
+            topic,
+            partition: name.partition,
+        };
+        let known = self.known_points.as_ref();
+        let is_of_it = known.is_none_or(|known| known.contains_key(&id));
+        let entry = self.high_watermarks.offsets().get(name).copied();
+        entry.filter(|_| is_of_it)
+    }
+
     /// As far as Kafka's checkpoint and ours have it: see [`crate::recovery_points`].
     fn recovery_point(&self, name: &PartitionName, topic: TopicId) -> Option<Offset> {
-        let by_name = self.recovery_points.get(name).copied();
+        let by_name = self.recovery_points.offsets().get(name).copied();
         let Some(known) = &self.known_points else {
             return by_name;
         };
@@ -420,10 +438,8 @@ impl LogDir {
         checkpoint: Checkpoint,
         offsets: &PartitionOffsets,
     ) -> Result<(), LogError> {
-        let path = self.path.join(checkpoint.file_name());
-        let text = Bytes::from(format_partition_offsets(offsets));
-        let written = fs::write_file_atomically(&path, text).await;
-        self.judged(written.map_err(LogError::io("write", &path)))
+        let text = format_partition_offsets(offsets);
+        self.replace(checkpoint.file_name(), text).await
     }
 
     /// Replaces the recovery points that name topics by their ids, durably. `points` is all of them.
@@ -524,18 +540,4 @@ pub(crate) fn broker_epoch_in(bytes: &[u8]) -> Option<i64> {
         .find(|c: char| c != '-' && !c.is_ascii_digit())
         .unwrap_or(rest.len());
     rest[..digits].parse().ok()
-}
-
-async fn load_checkpoint(dir: &Path, checkpoint: Checkpoint) -> io::Result<PartitionOffsets> {
-    let path = dir.join(checkpoint.file_name());
-    let bytes = match fs::read_file(&path, ROOT_FILE_BYTES_MAX).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(PartitionOffsets::new());
-        }
-        other => other?,
-    };
-    Ok(parse_partition_offsets(&bytes).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "a checkpoint can not be read; going without");
-        PartitionOffsets::new()
-    }))
 }

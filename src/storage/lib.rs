@@ -94,8 +94,8 @@ pub use compaction::{
 };
 pub use condemned::leave_trace;
 pub use dir::{
-    Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, FutureDir, LogDir, LogDirError,
-    OpenPolicy, PartitionDir, StartTopics, format_log_dir, set_partition_aside,
+    BoundOffsets, Checkpoint, CleanMark, DirectoryState, FormatPolicy, Formatted, FutureDir,
+    LogDir, LogDirError, OpenPolicy, PartitionDir, format_log_dir, set_partition_aside,
 };
 pub use error::{AppendError, LogError, Missing, ReadError, may_pass};
 pub use health::{DirHealth, OldestOperation, Room};

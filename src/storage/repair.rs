@@ -358,19 +358,18 @@ impl Examination {
 /// [`LogError::Io`]; what was repaired before it is found as it is by the next examination.
 pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogError> {
     dir.begin().await?;
-    let loaded = |checkpoint| dir.loaded(checkpoint).clone();
-    let mut recovery_points = loaded(Checkpoint::RecoveryPoint);
-    let mut log_starts = loaded(Checkpoint::LogStart);
-    let mut start_topics = dir.start_topics().clone();
-    let mut damaged = loaded(Checkpoint::FoundDamaged);
-    let mut damaged_after_kill = loaded(Checkpoint::DamagedAfterKill);
-    let mut gaps = loaded(Checkpoint::AcceptedGaps);
+    let bound = |checkpoint| dir.bound(checkpoint).clone();
+    let mut recovery_points = bound(Checkpoint::RecoveryPoint);
+    let mut log_starts = bound(Checkpoint::LogStart);
+    let mut damaged = bound(Checkpoint::FoundDamaged);
+    let mut damaged_after_kill = bound(Checkpoint::DamagedAfterKill);
+    let mut gaps = bound(Checkpoint::AcceptedGaps);
     let mut known_points = dir.known_points().cloned();
     for one in examined {
         one.repair().await?;
         let name = &one.name;
         if let Some(end) = one.after.known_end {
-            recovery_points.insert(name.clone(), end);
+            recovery_points.insert(name.clone(), one.topic_id, end);
             let id = TopicPartition {
                 topic: one.topic_id,
                 partition: name.partition,
@@ -378,15 +377,15 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
             known_points.as_mut().map(|known| known.insert(id, end));
         }
         if let Some(start) = one.after.log_start {
-            log_starts.insert(name.clone(), start);
-            start_topics.insert(name.clone(), one.topic_id);
+            log_starts.insert(name.clone(), one.topic_id, start);
         }
         if one
             .findings
             .iter()
             .any(|f| f.repair.leaves_gap(one.after.recovery))
         {
-            gaps.insert(name.clone(), one.after.known_end.unwrap_or_default());
+            let at = one.after.known_end.unwrap_or_default();
+            gaps.insert(name.clone(), one.topic_id, at);
         }
         damaged.remove(name);
         damaged_after_kill.remove(name);
@@ -394,18 +393,16 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     if let Some(known) = known_points {
         dir.write_known_points(&known).await?;
     }
-    if !log_starts.is_empty() {
-        dir.write_log_starts(&log_starts, &start_topics).await?;
-    }
-    for (checkpoint, offsets) in [
+    for (checkpoint, entries) in [
+        (Checkpoint::LogStart, log_starts),
         (Checkpoint::RecoveryPoint, recovery_points),
         (Checkpoint::AcceptedGaps, gaps),
         (Checkpoint::FoundDamaged, damaged),
         (Checkpoint::DamagedAfterKill, damaged_after_kill),
     ] {
-        match offsets.is_empty() {
+        match entries.offsets().is_empty() {
             true => dir.remove_checkpoint(checkpoint).await?,
-            false => dir.write_checkpoint(checkpoint, &offsets).await?,
+            false => dir.write_bound(checkpoint, &entries).await?,
         }
     }
     Ok(())

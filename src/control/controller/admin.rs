@@ -120,7 +120,8 @@ impl Controller {
         &mut self,
         cleaned: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
-        let named = self.named(cleaned);
+        let with_id = cleaned.into_iter().map(|(id, end)| (id, (id, end)));
+        let named = self.named(with_id.collect());
         let recorded = self.dirs.record_cleaned(named).await;
         self.told(recorded, "ends of compaction")
     }

@@ -90,7 +90,8 @@ impl LogDirs {
         durable: Offset,
     ) -> Result<(), LogError> {
         let from = self.home(name).filter(|from| *from != to);
-        let entries = from.and_then(|DirIndex(i)| Some(self.slots[i].working()?.entries(name)));
+        let entries =
+            from.and_then(|DirIndex(i)| Some(self.slots[i].working()?.entries(name, id.topic)));
         let target = self.slots[to.0].working_mut();
         let (Some(entries), Some(target)) = (entries, target) else {
             return Err(LogError::Closed);

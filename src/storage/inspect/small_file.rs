@@ -34,7 +34,7 @@ pub(super) async fn inspect(
         return Ok(());
     }
     let wrong = match kind {
-        Kind::Checkpoint => text_file::root_checkpoint(&bytes, out).err(),
+        Kind::Checkpoint => text_file::root_checkpoint(path, &bytes, out).err(),
         Kind::LeaderEpochs => text_file::leader_epochs(&bytes, out).err(),
         Kind::PartitionMetadata => text_file::partition_metadata(&bytes, out).err(),
         Kind::MetaProperties => text_file::meta_properties(&bytes, out).err(),

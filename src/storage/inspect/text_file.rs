@@ -1,16 +1,16 @@
 //! The small text files: checkpoints, `partition.metadata`, `meta.properties`.
 
+use std::path::Path;
+
 use thalweg_replica::EpochCache;
 
 use super::{Item, Kind, Out};
-use crate::checkpoint::parse_partition_offsets;
 use crate::dir::{CLEAN_MARKER, Checkpoint, META_PROPERTIES};
 use crate::meta_properties::MetaProperties;
 use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA, parse_partition_metadata};
 use crate::quarantine::{self, QUARANTINE};
 
-/// The kind of a text file, by its name.
-pub(super) fn kind(name: &str) -> Option<Kind> {
+fn checkpoint(name: &str) -> Option<Checkpoint> {
     const ROOT: [Checkpoint; 8] = [
         Checkpoint::RecoveryPoint,
         Checkpoint::LogStart,
@@ -21,7 +21,13 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
         Checkpoint::AcceptedGaps,
         Checkpoint::Cleaner,
     ];
-    if ROOT.iter().any(|checkpoint| checkpoint.file_name() == name) {
+    let mut all = ROOT.into_iter();
+    all.find(|checkpoint| checkpoint.file_name() == name)
+}
+
+/// The kind of a text file, by its name.
+pub(super) fn kind(name: &str) -> Option<Kind> {
+    if checkpoint(name).is_some() {
         return Some(Kind::Checkpoint);
     }
     if name == LEADER_EPOCHS {
@@ -59,8 +65,11 @@ pub(super) fn quarantine(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> 
     Ok(())
 }
 
-pub(super) fn root_checkpoint(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
-    for (name, offset) in &parse_partition_offsets(bytes).map_err(|error| error.to_string())? {
+pub(super) fn root_checkpoint(path: &Path, bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let checkpoint = checkpoint(&name).ok_or("no checkpoint has this name")?;
+    let entries = checkpoint.parse(bytes).map_err(|error| error.to_string())?;
+    for (name, offset) in entries.offsets() {
         if !out.item(Item::CheckpointEntry {
             name,
             offset: *offset,
