@@ -14,8 +14,7 @@ use std::sync::Arc;
 use thalweg_config::BrokerConfig;
 use thalweg_metadata::controller::{Registration, TopicRefusal, initial_records};
 use thalweg_metadata::{
-    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record,
-    ReplicaHome, Resource,
+    ApplyError, BrokerEndpoint, Controller as Decisions, Delta, Image, Placement, Record, Resource,
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::time::Instant;
@@ -43,7 +42,8 @@ pub enum Start {
     Formatted,
     /// The last stop closed every log.
     AfterCleanStop,
-    /// The last process died: leader epochs are raised so that clients detect a cut tail (KIP-320).
+    /// The last process died: leader epochs are raised so that clients detect a cut tail (KIP-320), but for those that
+    /// were not used yet, of logs that lost nothing.
     AfterCrash,
 }
 
@@ -197,13 +197,7 @@ impl Controller {
         let incarnation = Uuid::from_random(random());
         let registration = registration(&config, &setup.endpoints, incarnation, &dirs);
         first.push(image.register_broker(&registration));
-        let home = |at| dirs.replica_home(&image, local, at);
-        let works = |at| matches!(home(at), Some(ReplicaHome::In(_)));
-        first.extend(image.settle_directories(local, home));
-        first.extend(image.elect_for_leaderless(local, works));
-        if start == Start::AfterCrash {
-            first.extend(image.raise_leader_epochs(local, works));
-        }
+        first.extend(owed::of_leaders(&image, &dirs, local, start).await);
         let owed = Owed::write(&mut log, &first).await?;
         image = image.apply(&first)?.0;
 

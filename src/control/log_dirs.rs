@@ -5,6 +5,7 @@
 //! nothing is written there. Whoever records something of partitions names them, and it goes into the
 //! checkpoint of the directory that each is in.
 
+mod epochs;
 mod moves;
 mod survey;
 

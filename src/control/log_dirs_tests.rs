@@ -388,6 +388,57 @@ fn st_12_entries_that_could_not_go_go_first_when_there_is_room() {
 }
 
 #[test]
+fn st_34_an_epoch_in_which_nothing_was_written_goes_on_after_a_kill() {
+    run(|root| async move {
+        let image = image(&[id(201); 3]);
+        let raised = image.raise_leader_epochs(LOCAL, |_| true);
+        let image = image.apply(&raised).expect("they apply").0;
+        drop(both(&root).await);
+        // Written in the epoch before, in this one, and nobody knows.
+        for index in [0, 1, 2] {
+            make_folder(&root, "a", index);
+        }
+        for (index, text) in [(0, "0\n1\n0 0\n"), (1, "0\n2\n0 0\n1 5\n")] {
+            let file = format!("a/t-{index}/leader-epoch-checkpoint");
+            std::fs::write(root.join(file), text).expect("written");
+        }
+        let again = async || {
+            let mut dirs = both(&root).await;
+            for index in [0, 1, 2] {
+                dirs.place_new(name(index), id(201)).expect("a");
+            }
+            dirs
+        };
+        let untouched = async |dirs: &LogDirs| {
+            let found = dirs.untouched(&image, LOCAL).await.into_iter();
+            found.map(|id| id.partition.0).collect::<BTreeSet<i32>>()
+        };
+        let none = BTreeSet::new();
+        let mut dirs = again().await;
+        assert_eq!(
+            untouched(&dirs).await,
+            none,
+            "no process of this boot had them open"
+        );
+        dirs.begin().await.expect("begun");
+        let opened = dirs.record_opened(&image, &BTreeMap::new()).await;
+        opened.expect("recorded");
+        dirs.replace_marks(Vec::new()).await.expect("written");
+        drop(dirs);
+        let lifetime = thalweg_reactor::fs::cache_lifetime(&root).await;
+        if lifetime.expect("told").is_none() {
+            return;
+        }
+        assert_eq!(untouched(&again().await).await, BTreeSet::from([0]));
+        // As a repair begins, which may take batches out.
+        let examined = LogDir::examine(&root.join("a")).await.expect("there");
+        examined.begin().await.expect("begun");
+        drop(examined);
+        assert_eq!(untouched(&again().await).await, none);
+    });
+}
+
+#[test]
 fn a_directory_without_an_id_gets_one_that_stays() {
     run(|root| async move {
         let file = root.join("a/meta.properties");

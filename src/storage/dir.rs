@@ -247,7 +247,7 @@ impl LogDir {
         take_clean_marker(&self.path)
             .await
             .map_err(LogError::io("take the clean marker of", &self.path))?;
-        if self.marks.found().is_empty() {
+        if !self.marks.hold() {
             self.forget_marks().await?;
         }
         let not_open = self

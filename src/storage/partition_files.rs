@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_replica::{EpochCache, EpochEntry};
-use thalweg_types::TopicId;
+use thalweg_types::{LeaderEpoch, TopicId};
 
 use crate::error::LogError;
 
@@ -94,6 +94,20 @@ pub(crate) async fn load_epochs(dir: &Path) -> Result<Option<Vec<EpochEntry>>, L
             Ok(None)
         }
     }
+}
+
+/// The newest leader epoch in the file of each of many partition directories; `None` where that does not tell.
+pub(crate) async fn latest_epochs(
+    dirs: impl Iterator<Item = PathBuf>,
+) -> io::Result<Vec<Option<LeaderEpoch>>> {
+    let paths = dirs.map(|dir| dir.join(LEADER_EPOCHS)).collect();
+    let texts = fs::read_files(paths, FILE_BYTES_MAX).await?;
+    let latest = |text: Option<Bytes>| {
+        let text = String::from_utf8_lossy(&text?).into_owned();
+        let entries = EpochCache::entries_from_text(&text).ok()?;
+        entries.last().map(|entry| entry.epoch)
+    };
+    Ok(texts.into_iter().map(latest).collect())
 }
 
 async fn load(path: &Path) -> Result<Option<Bytes>, LogError> {

@@ -39,6 +39,8 @@ pub(crate) struct Marks {
     /// As [`fs::cache_lifetime`] tells it for this life; without it no mark is written.
     lifetime: Option<String>,
     found: PartitionOffsets,
+    /// The file that they were in is of this boot and mount.
+    hold: bool,
 }
 
 impl Marks {
@@ -48,21 +50,22 @@ impl Marks {
         // Without it, or where it can not be told, the next start checks more.
         let lifetime = fs::cache_lifetime(dir).await.unwrap_or(None);
         let found = match fs::read_file(&path, FILE_BYTES_MAX).await {
-            Ok(bytes) => parse(&bytes, lifetime.as_deref()).unwrap_or_default(),
+            Ok(bytes) => parse(&bytes, lifetime.as_deref()),
             Err(error)
                 if matches!(
                     error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge
                 ) =>
             {
-                PartitionOffsets::new()
+                None
             }
             Err(error) => return Err(error),
         };
         Ok(Marks {
             path,
             lifetime,
-            found,
+            hold: found.is_some(),
+            found: found.unwrap_or_default(),
         })
     }
 
@@ -78,8 +81,15 @@ impl Marks {
     pub(crate) fn believing_none(self) -> Marks {
         Marks {
             found: PartitionOffsets::new(),
+            hold: false,
             ..self
         }
+    }
+
+    /// True when a process of this boot has opened the logs and nobody has changed them since but such processes: a
+    /// repair takes the marks away.
+    pub(crate) fn hold(&self) -> bool {
+        self.hold
     }
 
     /// Marks of the last life that hold in this one.

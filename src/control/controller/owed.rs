@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use thalweg_metadata::Record;
+use thalweg_metadata::{Image, Record, ReplicaHome};
 use thalweg_reactor::{mailbox, time};
-use thalweg_types::TimestampMs;
+use thalweg_types::{BrokerId, TimestampMs};
 
-use super::Controller;
+use super::{Controller, Start};
+use crate::log_dirs::LogDirs;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 use crate::requests::ControlRequest;
 
@@ -17,6 +18,25 @@ const TRY_EVERY: Duration = Duration::from_secs(2);
 /// Records that hold already and are not in the log yet.
 pub(super) struct Owed {
     records: Vec<Record>,
+}
+
+/// Where the partitions are that `local` has, which it leads, and in what epochs.
+pub(super) async fn of_leaders(
+    image: &Image,
+    dirs: &LogDirs,
+    local: BrokerId,
+    start: Start,
+) -> Vec<Record> {
+    let home = |at| dirs.replica_home(image, local, at);
+    let works = |at| matches!(home(at), Some(ReplicaHome::In(_)));
+    let mut records = image.settle_directories(local, home);
+    records.extend(image.elect_for_leaderless(local, works));
+    if start == Start::AfterCrash {
+        let untouched = dirs.untouched(image, local).await;
+        let raised = |at| works(at) && !untouched.contains(&at);
+        records.extend(image.raise_leader_epochs(local, raised));
+    }
+    records
 }
 
 impl Owed {

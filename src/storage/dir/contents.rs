@@ -1,10 +1,11 @@
 //! What lies in a log directory: partitions, copies of such that move, and what is put out of the way.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use thalweg_reactor::fs;
 use thalweg_types::limits::TURN_ELEMENTS_MAX;
-use thalweg_types::{TopicId, Uuid};
+use thalweg_types::{LeaderEpoch, TopicId, Uuid};
 
 use super::LogDir;
 use crate::error::LogError;
@@ -140,6 +141,33 @@ impl LogDir {
             found.extend(some.map(|(name, topic_id)| PartitionDir { name, topic_id }));
         }
         Ok((found, futures))
+    }
+
+    /// Of these partitions, given with the leader epochs that the metadata says, those in which nothing was written in that
+    /// epoch, and from which nothing is missing that was ever there: the last process was killed, and all that it wrote is in
+    /// the page cache. Nobody can have read what is not there now, so the epoch can go on.
+    pub async fn untouched(
+        &self,
+        led: Vec<(PartitionName, LeaderEpoch)>,
+    ) -> BTreeSet<PartitionName> {
+        let mut untouched = BTreeSet::new();
+        if !self.marks.hold() {
+            return untouched;
+        }
+        for some in led.chunks(TURN_ELEMENTS_MAX) {
+            let dirs = some.iter();
+            let dirs = dirs.map(|(name, _)| self.path.join(name.to_string()));
+            let Ok(latest) = partition_files::latest_epochs(dirs).await else {
+                // Whoever opens these finds out.
+                continue;
+            };
+            let told = some.iter().zip(latest);
+            let told = told.filter(|((name, epoch), latest)| {
+                self.page_cache.is_whole(name) && latest.is_some_and(|latest| latest < *epoch)
+            });
+            untouched.extend(told.map(|((name, _), _)| name.clone()));
+        }
+        untouched
     }
 
     /// The names of the partition directories, sorted.
