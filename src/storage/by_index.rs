@@ -57,7 +57,7 @@ impl Log {
         Ok(scan_from(range.start))
     }
 
-    fn reindex_in_background(&self, segment: &Rc<Segment>, warm: &Warm) {
+    pub(crate) fn reindex_in_background(&self, segment: &Rc<Segment>, warm: &Warm) {
         if segment.is_reindexing.replace(true) {
             return;
         }

@@ -33,6 +33,9 @@ pub enum IndexDamage {
     /// An entry points outside of the segment.
     #[error("entry {0} points outside of the segment")]
     Range(usize),
+    /// The last entry of a time index does not fit the batches.
+    #[error("its last timestamp is not what its log has")]
+    Contradicted,
 }
 
 impl IndexDamage {
@@ -40,7 +43,10 @@ impl IndexDamage {
     pub(crate) fn is_missing(self) -> bool {
         match self {
             IndexDamage::Missing => true,
-            IndexDamage::Length(_) | IndexDamage::Order(_) | IndexDamage::Range(_) => false,
+            IndexDamage::Length(_)
+            | IndexDamage::Order(_)
+            | IndexDamage::Range(_)
+            | IndexDamage::Contradicted => false,
         }
     }
 }

@@ -2,6 +2,8 @@
 //! and a rebuild: an entry before the first batch that begins more than `index.interval.bytes` after
 //! the last indexed one, as Kafka writes them.
 
+use std::cmp::Ordering;
+
 use thalweg_protocol::records::BatchHeader;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -50,6 +52,29 @@ pub(crate) struct MaxTimestamp {
     pub(crate) batch_last_offset: Offset,
 }
 
+/// Whether a batch is what an entry of a time index says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holds {
+    /// It is the one, and as it says.
+    Yes,
+    /// It comes before, and has no larger timestamp.
+    NotThere,
+    /// The entry lies.
+    No,
+}
+
+impl MaxTimestamp {
+    /// Holds an entry against the next batch, up to the one that it names. An entry may name any offset in it.
+    pub(crate) fn holds(self, batch: &BatchMark) -> Holds {
+        let is_it = batch.last_offset >= self.batch_last_offset;
+        match batch.max_timestamp.cmp(&self.timestamp) {
+            Ordering::Less | Ordering::Equal if !is_it => Holds::NotThere,
+            Ordering::Equal if batch.base_offset <= self.batch_last_offset => Holds::Yes,
+            Ordering::Less | Ordering::Equal | Ordering::Greater => Holds::No,
+        }
+    }
+}
+
 /// The indexes of one segment in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Indexes {
@@ -59,6 +84,10 @@ pub(crate) struct Indexes {
     pub(crate) times: TimeIndex,
     bytes_since_entry: u64,
     max: Option<MaxTimestamp>,
+    /// What the file of the time index says last, until the batch that it names was shown.
+    told: Option<MaxTimestamp>,
+    /// A batch that was shown is not as that file says.
+    contradicted: bool,
     end: Offset,
     /// The files on disk, if any, say something else.
     pub(crate) unsaved: bool,
@@ -74,6 +103,8 @@ impl Indexes {
             times: TimeIndex::default(),
             bytes_since_entry: 0,
             max: None,
+            told: None,
+            contradicted: false,
             end: base,
             unsaved: true,
         }
@@ -101,6 +132,7 @@ impl Indexes {
         indexes.offsets = offsets;
         indexes.times = times;
         indexes.max = max;
+        indexes.told = max;
         indexes.unsaved = false;
         Ok(indexes)
     }
@@ -114,16 +146,39 @@ impl Indexes {
 
     /// Shows a batch after [`Indexes::from_files`]; the first may be the one the last entry names.
     pub(crate) fn on_resumed(&mut self, batch: &BatchMark) {
-        if self
+        let is_last_indexed = self
             .offsets
             .last()
-            .is_some_and(|e| u64::from(e.position) == batch.position)
-        {
+            .is_some_and(|e| u64::from(e.position) == batch.position);
+        let told = self.told;
+        let told = told.filter(|told| batch.base_offset <= told.batch_last_offset);
+        match told.map(|told| told.holds(batch)) {
+            Some(Holds::Yes) => self.told = None,
+            Some(Holds::No) => self.contradicted = true,
+            Some(Holds::NotThere) | None => {}
+        }
+        if is_last_indexed {
+            // Both indexes get their entries at once.
+            let max = self.max.map_or(TimestampMs::NONE, |max| max.timestamp);
+            self.contradicted |= max < batch.max_timestamp;
             self.note(batch);
             self.bytes_since_entry = batch.bytes;
         } else {
             self.on_batch(batch);
         }
+    }
+
+    /// True when the file of the time index does not fit the batches that were shown.
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.contradicted
+    }
+
+    /// What the file of the time index says last of a batch that was not shown, and a byte before that batch where one
+    /// begins.
+    pub(crate) fn unseen(&self) -> Option<(u64, MaxTimestamp)> {
+        let told = self.told?;
+        let entry = self.entry_for(told.batch_last_offset);
+        Some((entry.map_or(0, |entry| u64::from(entry.position)), told))
     }
 
     /// Shows the next batch of the segment.
@@ -211,10 +266,19 @@ impl Indexes {
         }
     }
 
-    /// A batch at or before the first one with a timestamp of at least `timestamp`; `None`: the first.
-    pub(crate) fn entry_for_timestamp(&self, timestamp: TimestampMs) -> Option<IndexEntry> {
+    /// A batch at or before the first one with a timestamp of at least `timestamp`, and what that rests on; `None`: the
+    /// first.
+    pub(crate) fn entry_for_timestamp(
+        &self,
+        timestamp: TimestampMs,
+    ) -> Option<(IndexEntry, MaxTimestamp)> {
         let time = self.times.at_or_before(timestamp.0)?;
-        self.offsets.at_or_before(time.relative_offset)
+        let entry = self.offsets.at_or_before(time.relative_offset)?;
+        let told = MaxTimestamp {
+            timestamp: TimestampMs(time.timestamp),
+            batch_last_offset: absolute(self.base, time.relative_offset),
+        };
+        Some((entry, told))
     }
 
     /// The last indexed batch that begins at or before `position` and ends below `up_to`.

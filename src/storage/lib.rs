@@ -78,6 +78,7 @@ mod snapshots;
 mod tail;
 mod time_index;
 mod timestamp;
+mod told_time;
 mod turn;
 mod txn_index;
 mod unread;

@@ -26,6 +26,7 @@ use crate::indexes::{BatchMark, Indexes, MaxTimestamp};
 use crate::name::{index_path, log_path, time_index_path, txn_index_path};
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
+use crate::told_time;
 
 /// What warming a segment needs of its log.
 pub(crate) struct Warming {
@@ -456,33 +457,36 @@ pub(crate) async fn load_indexes(
     let (dir, base, interval_bytes) = (&segment.dir, segment.base, segment.interval_bytes);
     let (path, log_bytes) = (segment.path(), segment.size.get());
     let files = read_index_files(dir, base, log_bytes, interval_bytes).await?;
-    let mut damage = None;
-    match files {
+    let damage = match files {
         Ok(mut indexes) => {
             let bad = walk(file, segment, &mut indexes)
                 .await
                 .map_err(ReadError::io("read", &path))?;
+            let is_wrong = told_time::is_wrong(segment, file, &indexes)
+                .await
+                .map_err(ReadError::io("read", &path))?;
             match bad {
-                None if !indexes.reach_beyond_the_log() => {
+                None if !indexes.reach_beyond_the_log() && !is_wrong => {
                     return Ok(LoadedIndexes {
                         indexes,
-                        damage,
+                        damage: None,
                         bad,
                     });
                 }
+                None if is_wrong => IndexDamage::Contradicted,
                 // An index that points into the middle of a batch looks like a bad batch.
-                None | Some(_) => damage = Some(IndexDamage::Range(0)),
+                None | Some(_) => IndexDamage::Range(0),
             }
         }
-        Err(reason) => damage = damage.or(Some(reason)),
-    }
+        Err(reason) => reason,
+    };
     let mut indexes = Indexes::new(base, interval_bytes);
     let bad = walk(file, segment, &mut indexes)
         .await
         .map_err(ReadError::io("read", &path))?;
     Ok(LoadedIndexes {
         indexes,
-        damage,
+        damage: Some(damage),
         bad,
     })
 }

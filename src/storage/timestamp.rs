@@ -9,10 +9,10 @@ use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, LOOKUP_INLINE_BYTES_MA
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::error::ReadError;
-use crate::indexes::{BatchMark, MaxTimestamp};
+use crate::indexes::{BatchMark, Holds, MaxTimestamp};
 use crate::log::Log;
 use crate::read::step;
-use crate::scan::BadBatch;
+use crate::scan::{BadBatch, BatchScan};
 use crate::segment::{Segment, Warm};
 
 /// The record that answers a lookup.
@@ -185,30 +185,70 @@ impl Log {
     ) -> Result<Option<TimestampHit>, ReadError> {
         let warm = self.warm(segment).await?;
         let start = self.start_offset();
-        let size = segment.size.get();
-        let entry = {
+        let (by_time, by_start) = {
             let indexes = warm.indexes.borrow();
-            let both = [
+            (
                 indexes.entry_for_timestamp(target),
                 indexes.entry_for(start),
-            ];
-            both.into_iter()
-                .flatten()
-                .max_by_key(|entry| entry.position)
+            )
         };
-        let mut scan = self.scan_by(entry, segment, &warm, 0..size).await?;
-        while let Some(mark) = step(&mut scan, segment).await? {
-            if mark.max_timestamp < target || mark.last_offset < start {
-                continue;
-            }
-            let question = Question::FirstAtLeast(target);
-            let found = ask(segment, &warm, &mark, start, question).await?;
-            if found.is_some() {
-                return Ok(found);
+        let begins = by_start.map_or(0, |entry| entry.position);
+        if let Some((entry, told)) = by_time.filter(|(entry, _)| entry.position > begins) {
+            let scan = self.scan_by(Some(entry), segment, &warm, 0..segment.size.get());
+            let scan = scan.await?;
+            let search = search(scan, segment, &warm, (target, start), Some(told));
+            match search.await? {
+                Searched::Through(found) => return Ok(found),
+                // What lies before was passed over for nothing.
+                Searched::Lied => self.reindex_in_background(segment, &warm),
             }
         }
-        Ok(None)
+        let scan = self.scan_by(by_start, segment, &warm, 0..segment.size.get());
+        let scan = scan.await?;
+        match search(scan, segment, &warm, (target, start), None).await? {
+            Searched::Through(found) => Ok(found),
+            // Nothing was told.
+            Searched::Lied => Ok(None),
+        }
     }
+}
+
+/// What a search came to.
+enum Searched {
+    /// The answer, or the end.
+    Through(Option<TimestampHit>),
+    /// What it rests on is not so.
+    Lied,
+}
+
+/// The first record at or above `start` with a timestamp of at least `target`, from where a scan is. That nothing
+/// before it is an answer, an entry of the time index has `told`.
+async fn search(
+    mut scan: BatchScan,
+    segment: &Segment,
+    warm: &Warm,
+    (target, start): (TimestampMs, Offset),
+    mut told: Option<MaxTimestamp>,
+) -> Result<Searched, ReadError> {
+    while let Some(mark) = step(&mut scan, segment).await? {
+        match told.map(|told| told.holds(&mark)) {
+            Some(Holds::Yes) => told = None,
+            Some(Holds::No) => return Ok(Searched::Lied),
+            Some(Holds::NotThere) | None => {}
+        }
+        if mark.max_timestamp < target || mark.last_offset < start {
+            continue;
+        }
+        let question = Question::FirstAtLeast(target);
+        let found = ask(segment, warm, &mark, start, question).await?;
+        if found.is_some() {
+            return Ok(Searched::Through(found));
+        }
+    }
+    Ok(match told {
+        Some(_) => Searched::Lied,
+        None => Searched::Through(None),
+    })
 }
 
 /// What is asked of the records of one batch from an offset on.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use thalweg_reactor::fs;
-use thalweg_types::{LeaderEpoch, Offset};
+use thalweg_types::Offset;
 
 use super::{Scanned, Work};
 use crate::error::LogError;
@@ -41,10 +41,8 @@ impl Work {
         if !self.leads_to_its_batch(segment, &indexes).await? {
             return Ok(None);
         }
-        let scanned = self
-            .scan_segment(segment, LeaderEpoch::NONE, indexes, NOTHING)
-            .await?;
-        Ok((scanned.end >= recovery_point).then_some(scanned))
+        let scanned = self.scan_to(segment, indexes, NOTHING).await?;
+        Ok(scanned.filter(|scanned| scanned.end >= recovery_point))
     }
 
     /// What the files say of the batches below `recovery_point`.

@@ -14,6 +14,7 @@ use crate::indexes::Indexes;
 use crate::options::Gaps;
 use crate::scan::BadBatch;
 use crate::segment::{Segment, Warm, load_indexes, read_index_files};
+use crate::told_time;
 use crate::written::Marks;
 
 /// The segment that holds the mark, checked from the last entry of its index on.
@@ -45,8 +46,27 @@ impl Work {
                 segment.drop_memory();
             }
             self.end = before;
+            self.seen_epochs.clear();
         }
         Ok(marked)
+    }
+
+    /// Checks a segment from where `indexes`, which are from its files, end; `None`: the time index lies.
+    pub(super) async fn scan_to(
+        &mut self,
+        segment: &Segment,
+        indexes: Indexes,
+        mark: Offset,
+    ) -> Result<Option<Scanned>, LogError> {
+        let scanned = self
+            .scan_segment(segment, LeaderEpoch::NONE, indexes, mark)
+            .await?;
+        let wrong = told_time::is_wrong(segment, &scanned.file, &scanned.indexes).await;
+        let wrong = wrong.map_err(LogError::io("read", segment.path()))?;
+        if wrong {
+            self.seen_epochs.clear();
+        }
+        Ok((!wrong).then_some(scanned))
     }
 
     async fn follow_mark(
@@ -76,9 +96,15 @@ impl Work {
         let led_to = read.as_ref().ok().map(Indexes::resume_position);
         // The headers tell as well, only slower.
         let indexes = read.unwrap_or_else(|_| Indexes::new(segment.base, self.interval_bytes));
-        let scanned = self
-            .scan_segment(&segment, LeaderEpoch::NONE, indexes, mark)
-            .await?;
+        let scanned = self.scan_to(&segment, indexes, mark).await?;
+        let (led_to, scanned) = match scanned {
+            Some(scanned) => (led_to, scanned),
+            None => {
+                let indexes = Indexes::new(segment.base, self.interval_bytes);
+                let scan = self.scan_segment(&segment, LeaderEpoch::NONE, indexes, mark);
+                (None, scan.await?)
+            }
+        };
         trusted += led_to.unwrap_or(0) + scanned.believed_bytes;
         let scanned = Scanned { led_to, ..scanned };
         if scanned.end < mark {

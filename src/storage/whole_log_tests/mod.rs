@@ -11,6 +11,7 @@ mod indexes;
 mod inspection;
 mod killed;
 mod lost;
+mod lying_times;
 mod marks;
 mod model;
 mod moving;

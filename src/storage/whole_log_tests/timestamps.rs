@@ -56,7 +56,7 @@ fn rp_98_lookups_agree_with_a_full_scan() {
     });
 }
 
-async fn check(test: &TestLog, records: &[i64], start: usize) {
+pub(super) async fn check(test: &TestLog, records: &[i64], start: usize) {
     let served = || records.iter().enumerate().skip(start);
     let top = served().map(|(_, t)| *t).max().expect("records");
     for target in (0..top + 3).step_by(7).chain([0, top, top + 1, i64::MAX]) {
