@@ -5,10 +5,13 @@ use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::engine::Engine;
+use crate::sync::home::Home;
 use crate::sync::lock;
 
 pub(crate) struct Context {
     pub(crate) engine: Engine,
+    /// Where other threads hand in wakers of its tasks.
+    pub(crate) home: Arc<Home>,
     pub(crate) in_flight: Arc<InFlight>,
 }
 
@@ -19,6 +22,27 @@ thread_local! {
 /// The context of the calling thread's runtime, if it has one.
 pub(crate) fn current() -> Option<Rc<Context>> {
     CURRENT.with(|current| current.borrow().clone())
+}
+
+/// The home of the calling thread's runtime, if it has one.
+pub(crate) fn home() -> Option<Arc<Home>> {
+    let found = CURRENT.try_with(|current| {
+        let current = current.borrow();
+        current.as_ref().map(|context| Arc::clone(&context.home))
+    });
+    // A thread that is ending has none.
+    found.ok().flatten()
+}
+
+/// True when `home` is that of the calling thread's runtime.
+pub(crate) fn is_at(home: &Arc<Home>) -> bool {
+    let found = CURRENT.try_with(|current| {
+        let current = current.borrow();
+        current
+            .as_ref()
+            .is_some_and(|context| Arc::ptr_eq(&context.home, home))
+    });
+    found.unwrap_or(false)
 }
 
 /// Makes `context` the calling thread's; false if the thread has one already.

@@ -33,6 +33,7 @@
 //! | `net::Stream::send_file` | one `sendfile` per quantum | none | none in user memory |
 //! | `lane::Reader::ask` | one `preadv2` on a thread of the lane, two futex hand-overs | oneshot | one, out of the page cache |
 //! | `mailbox` send | none while the receiver is busy, one wake when it sleeps | none | moves `T` |
+//! | `oneshot` send, `event` notify to another runtime | the same for all of them together | one, the pair's, for a `oneshot` | moves `T` |
 //!
 //! Start reading at [`runtime`], then `engine/ring.rs`.
 

@@ -12,6 +12,7 @@ use crate::context::{self, Context};
 use crate::cores;
 use crate::disk::Disk;
 use crate::engine::{Engine, EngineChoice, EngineReport, RingSetup, kernel_setup};
+use crate::sync::home;
 use crate::{sys, task, workers};
 
 /// Polls of tasks between two looks at epoll and timers while tasks are ready all the time. tokio's
@@ -131,8 +132,11 @@ impl Runtime {
                 }
             });
         }
+        let (home, keeper) = home::new();
+        tokio.spawn_local(keeper.keep());
         let context = Rc::new(Context {
             engine,
+            home,
             in_flight: Arc::default(),
         });
         context::install(&context);

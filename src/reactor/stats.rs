@@ -38,6 +38,10 @@ pub struct ReactorStats {
     pub flusher_turns: u64,
     /// Polls of tasks started by `task::spawn`.
     pub task_polls: u64,
+    /// Wakes of its tasks that came from other threads by the runtime's own mailbox.
+    pub wakes_taken_in: u64,
+    /// How often it took some of them: each round cost one wake of the thread at most.
+    pub rounds_of_wakes: u64,
     /// Bytes received from sockets.
     pub socket_bytes_received: u64,
     /// Bytes sent to sockets out of user memory.
@@ -77,6 +81,8 @@ impl ReactorStats {
         ring_waiting_max: 0,
         flusher_turns: 0,
         task_polls: 0,
+        wakes_taken_in: 0,
+        rounds_of_wakes: 0,
         socket_bytes_received: 0,
         socket_bytes_copied: 0,
         sendfile_bytes: 0,

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use super::home::Waiting;
 use super::lock;
 
 /// A counter of permits with waiters. [`Event::notify`] adds one permit, [`Event::wait`] takes one;
@@ -25,7 +26,7 @@ struct State {
 
 struct Waiter {
     id: u64,
-    waker: Waker,
+    waiting: Waiting,
 }
 
 impl std::fmt::Debug for Event {
@@ -47,13 +48,13 @@ impl Event {
 
     /// Adds one permit and wakes the first waiter, if there is one.
     pub fn notify(&self) {
-        let waker = {
+        let first = {
             let mut state = lock(&self.0);
             state.permits = state.permits.saturating_add(1);
-            state.waiters.pop_front().map(|waiter| waiter.waker)
+            state.waiters.pop_front()
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(waiter) = first {
+            waiter.waiting.wake();
         }
     }
 
@@ -65,7 +66,7 @@ impl Event {
             std::mem::take(&mut state.waiters)
         };
         for waiter in waiters {
-            waiter.waker.wake();
+            waiter.waiting.wake();
         }
     }
 
@@ -132,14 +133,14 @@ impl Future for Wait {
                     .iter_mut()
                     .find(|waiter| Some(waiter.id) == id);
                 if let Some(waiter) = known {
-                    waiter.waker.clone_from(cx.waker());
+                    waiter.waiting.renew(cx);
                     return Poll::Pending;
                 }
                 let id = state.next_id;
                 state.next_id += 1;
                 state.waiters.push_back(Waiter {
                     id,
-                    waker: cx.waker().clone(),
+                    waiting: Waiting::new(cx),
                 });
                 Some(id)
             }
@@ -161,13 +162,13 @@ impl Drop for Wait {
             state.waiters.retain(|waiter| waiter.id != id);
             let was_woken = state.waiters.len() == before;
             if was_woken && state.permits > 0 {
-                state.waiters.pop_front().map(|waiter| waiter.waker)
+                state.waiters.pop_front()
             } else {
                 None
             }
         };
-        if let Some(waker) = next {
-            waker.wake();
+        if let Some(waiter) = next {
+            waiter.waiting.wake();
         }
     }
 }

@@ -1,6 +1,8 @@
-//! The ways two threads or tasks talk. None of them belongs to a runtime: a waker is all they need.
+//! The ways two threads or tasks talk. None of them belongs to a runtime; where the waiting task does, its wake from
+//! another thread goes by that runtime's `home`.
 
 pub mod event;
+pub(crate) mod home;
 pub mod mailbox;
 pub mod oneshot;
 

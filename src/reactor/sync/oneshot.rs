@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use super::home::Waiting;
 use super::lock;
 
 enum State<T> {
-    Empty(Option<Waker>),
+    Empty(Option<Waiting>),
     Value(T),
     /// The sender went away without a value, the value was taken, or the receiver went away.
     Closed,
@@ -44,19 +45,19 @@ impl<T> Sender<T> {
         let Some(shared) = self.0.take() else {
             return Err(value);
         };
-        let waker = {
+        let waiting = {
             let mut state = lock(&shared);
             match &mut *state {
-                State::Empty(waker) => {
-                    let waker = waker.take();
+                State::Empty(waiting) => {
+                    let waiting = waiting.take();
                     *state = State::Value(value);
-                    waker
+                    waiting
                 }
                 State::Value(_) | State::Closed => return Err(value),
             }
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(waiting) = waiting {
+            waiting.wake();
         }
         Ok(())
     }
@@ -72,19 +73,19 @@ impl<T> Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         let Some(shared) = self.0.take() else { return };
-        let waker = {
+        let waiting = {
             let mut state = lock(&shared);
             match &mut *state {
-                State::Empty(waker) => {
-                    let waker = waker.take();
+                State::Empty(waiting) => {
+                    let waiting = waiting.take();
                     *state = State::Closed;
-                    waker
+                    waiting
                 }
                 State::Value(_) | State::Closed => None,
             }
         };
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(waiting) = waiting {
+            waiting.wake();
         }
     }
 }
@@ -110,10 +111,10 @@ impl<T> Future for Receiver<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = lock(&self.0);
         match &mut *state {
-            State::Empty(waker) => {
-                match waker {
-                    Some(known) => known.clone_from(cx.waker()),
-                    None => *waker = Some(cx.waker().clone()),
+            State::Empty(waiting) => {
+                match waiting {
+                    Some(known) => known.renew(cx),
+                    None => *waiting = Some(Waiting::new(cx)),
                 }
                 Poll::Pending
             }

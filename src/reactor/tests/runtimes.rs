@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::on_both_engines;
 use thalweg_reactor::{
     EngineChoice, Pinning, Runtime, RuntimeOptions, cores, event, mailbox, oneshot,
-    spawn_shard_thread, task, time,
+    spawn_shard_thread, stats, task, time,
 };
 
 #[test]
@@ -91,6 +91,52 @@ fn timers_never_end_early() {
             Ok(3)
         );
         assert!(time::unix_ms() > 1_700_000_000_000);
+    });
+}
+
+/// The wakes that come while a thread is busy are one round for it, whatever their number.
+#[test]
+fn a_busy_thread_takes_in_the_wakes_of_another_together() {
+    on_both_engines(|runtime| {
+        runtime.block_on(async {
+            let waiting = Rc::new(Cell::new(0));
+            let wait = |wait: oneshot::Receiver<i32>| {
+                let waiting = Rc::clone(&waiting);
+                task::spawn(async move {
+                    waiting.set(waiting.get() + 1);
+                    wait.await
+                })
+            };
+            let until_waiting = async |count| {
+                while waiting.get() < count {
+                    task::yield_now().await;
+                }
+            };
+            let (answers, waits): (Vec<_>, Vec<_>) = (0..100).map(|_| oneshot::channel()).unzip();
+            let tasks: Vec<_> = waits.into_iter().map(wait).collect();
+            until_waiting(100).await;
+            let before = stats::read();
+            // This thread waits for the other, and looks at nothing meanwhile.
+            let other = std::thread::spawn(|| {
+                answers
+                    .into_iter()
+                    .for_each(|answer| answer.send(7).unwrap());
+            });
+            other.join().unwrap();
+            for task in tasks {
+                assert_eq!(task.await, Some(Some(7)));
+            }
+            let after = stats::read();
+            assert_eq!(after.wakes_taken_in - before.wakes_taken_in, 100);
+            assert_eq!(after.rounds_of_wakes - before.rounds_of_wakes, 1);
+            // Wakes of its own need none of it.
+            let (answer, own) = oneshot::channel();
+            let own = wait(own);
+            until_waiting(101).await;
+            answer.send(8).unwrap();
+            assert_eq!(own.await, Some(Some(8)));
+            assert_eq!(stats::read().rounds_of_wakes, after.rounds_of_wakes);
+        });
     });
 }
 
