@@ -22,8 +22,8 @@
 //! One `recv` and one write call, fewer when requests or answers come together; no copy of a frame,
 //! which keeps the memory it was read into (small ones share chunks, large ones buffers that are filled
 //! again: `read_buffers`); one boxed future, no list for a single answer, no timer; one poll of each half
-//! per wake; record bytes of fetch answers are not touched (`sendfile`) unless they are few (`copies`), the
-//! log still holds them in memory, or nobody does and the lane has to read them (`ranges`). Measured in `bench/results/hot-path.md`.
+//! per wake; record bytes of fetch answers are not touched (`sendfile`) unless they are few (`copies`), or are not in
+//! the page cache and the lane has to read them (`ranges`). Measured in `bench/results/hot-path.md`.
 //!
 //! Start reading at [`serve`](serve()), then [`Service`].
 
@@ -50,7 +50,7 @@ pub use crate::budget::{Acquire, MemoryBudget, MemoryPermit};
 pub use crate::conn::{Client, ConnState};
 pub use crate::frame::{Foreign, FrameBuffer, FrameError};
 pub use crate::limits::{ConnectionLimits, Limits};
-pub use crate::response::{FileRange, Heat, Part, RecordSource, Response};
+pub use crate::response::{FileRange, Heat, Part, Response};
 pub use crate::serve::serve;
 pub use crate::service::{Answer, Closing, Reply, Service, Verdict};
 pub use crate::shard_net::ShardNet;

@@ -38,32 +38,6 @@ pub enum Heat {
     Unknown,
 }
 
-/// Where the record bytes for one gap of an encoded response are.
-#[derive(Clone, Debug)]
-pub enum RecordSource {
-    /// In memory: the tail of a log that its append buffers still hold.
-    Memory(Bytes),
-    /// In a file: a segment.
-    File(FileRange),
-}
-
-impl RecordSource {
-    /// Length in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        match self {
-            RecordSource::Memory(bytes) => bytes.len(),
-            RecordSource::File(range) => range.len as usize,
-        }
-    }
-
-    /// True when there is nothing to send. Such a source has no gap.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
 /// A response, size prefix included.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
@@ -72,7 +46,6 @@ pub struct Response {
     rest: Vec<Part>,
     memory_bytes: usize,
     file_bytes: u64,
-    records_copied: usize,
     account: Account,
 }
 
@@ -83,39 +56,31 @@ impl Response {
     /// When `encoded` has gaps: its size prefix counts bytes that nobody would send.
     #[must_use]
     pub fn plain(encoded: Encoded) -> Response {
-        Response::interleave(encoded, Vec::new())
+        Response::interleave(encoded, [])
     }
 
-    /// Fills the gaps of `encoded` with `sources`, in order.
+    /// Fills the gaps of `encoded` with `ranges`, in order.
     ///
     /// # Panics
-    /// When a source is not as long as its gap or their numbers differ: the client would read
+    /// When a range is not as long as its gap or their numbers differ: the client would read
     /// everything after it at the wrong place. The encoder got its lengths from the same plans.
     #[must_use]
-    pub fn interleave(encoded: Encoded, sources: Vec<RecordSource>) -> Response {
-        assert_eq!(encoded.gaps.len(), sources.len(), "one source per gap");
+    pub fn interleave(
+        encoded: Encoded,
+        ranges: impl IntoIterator<Item = FileRange, IntoIter: ExactSizeIterator>,
+    ) -> Response {
+        let ranges = ranges.into_iter();
+        assert_eq!(encoded.gaps.len(), ranges.len(), "one range per gap");
         let mut response = Response::default();
         let mut rest = encoded.bytes;
         let mut done = 0;
-        for (gap, source) in encoded.gaps.iter().zip(sources) {
-            assert_eq!(
-                gap.len as usize,
-                source.len(),
-                "a source as long as its gap"
-            );
+        for (gap, range) in encoded.gaps.iter().zip(ranges) {
+            assert_eq!(gap.len, range.len, "a range as long as its gap");
             let before = rest.split_to(gap.at - done);
             done = gap.at;
             response.push_bytes(before);
-            match source {
-                RecordSource::Memory(bytes) => {
-                    response.records_copied += bytes.len();
-                    response.push_bytes(bytes);
-                }
-                RecordSource::File(range) => {
-                    response.file_bytes += u64::from(range.len);
-                    response.rest.push(Part::File(range));
-                }
-            }
+            response.file_bytes += u64::from(range.len);
+            response.rest.push(Part::File(range));
         }
         response.push_bytes(rest);
         response
@@ -135,12 +100,6 @@ impl Response {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
-    }
-
-    /// Record bytes that are sent from memory.
-    #[must_use]
-    pub fn records_copied(&self) -> usize {
-        self.records_copied
     }
 
     /// Bytes that are sent in all.
@@ -190,21 +149,33 @@ impl From<Bytes> for Response {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use bytes::Bytes;
     use thalweg_protocol::wire::{Encoded, Gap};
+    use thalweg_reactor::fs::File;
 
-    use super::{Part, RecordSource, Response};
+    use super::{FileRange, Heat, Part, Response};
 
-    fn flat(response: &Response) -> Vec<u8> {
-        let mut response = response.clone();
-        let mut all = response.take_head().unwrap_or_default().to_vec();
-        for part in response.take_rest() {
-            match part {
-                Part::Bytes(bytes) => all.extend_from_slice(&bytes),
-                Part::File(_) => panic!("no files here"),
-            }
+    fn range(position: u64, len: u32) -> FileRange {
+        let null = std::fs::File::open("/dev/null").expect("/dev/null");
+        FileRange {
+            file: File::from_std(null, PathBuf::from("/dev/null")),
+            position,
+            len,
+            heat: Heat::Hot,
         }
-        all
+    }
+
+    /// The pieces in order, a range as its place and length.
+    fn pieces(mut response: Response) -> Vec<String> {
+        let text = |bytes: Bytes| String::from_utf8(bytes.to_vec()).expect("text");
+        let head = response.take_head().map(text);
+        let rest = response.take_rest().into_iter().map(|part| match part {
+            Part::Bytes(bytes) => text(bytes),
+            Part::File(range) => format!("{}+{}", range.position, range.len),
+        });
+        head.into_iter().chain(rest).collect()
     }
 
     #[test]
@@ -213,16 +184,10 @@ mod tests {
             bytes: Bytes::from_static(b"headMIDtail"),
             gaps: vec![Gap { at: 4, len: 2 }, Gap { at: 7, len: 3 }],
         };
-        let sources = vec![
-            RecordSource::Memory(Bytes::from_static(b"11")),
-            RecordSource::Memory(Bytes::from_static(b"222")),
-        ];
-        let response = Response::interleave(encoded, sources);
-        assert_eq!(flat(&response), b"head11MID222tail");
-        assert_eq!(
-            (response.memory_bytes(), response.records_copied()),
-            (16, 5)
-        );
+        let response = Response::interleave(encoded, [range(10, 2), range(90, 3)]);
+        assert_eq!((response.memory_bytes(), response.bytes()), (11, 16));
+        assert_eq!(response.len(), 5);
+        assert_eq!(pieces(response), ["head", "10+2", "MID", "90+3", "tail"]);
     }
 
     #[test]
@@ -231,20 +196,17 @@ mod tests {
             bytes: Bytes::from_static(b"h"),
             gaps: vec![Gap { at: 1, len: 1 }, Gap { at: 1, len: 1 }],
         };
-        let one = |byte: &'static [u8]| RecordSource::Memory(Bytes::from_static(byte));
-        assert_eq!(
-            flat(&Response::interleave(encoded, vec![one(b"a"), one(b"b")])),
-            b"hab"
-        );
+        let response = Response::interleave(encoded, [range(0, 1), range(5, 1)]);
+        assert_eq!(pieces(response), ["h", "0+1", "5+1"]);
     }
 
     #[test]
-    #[should_panic(expected = "a source as long as its gap")]
-    fn a_source_of_the_wrong_length_is_a_bug() {
+    #[should_panic(expected = "a range as long as its gap")]
+    fn a_range_of_the_wrong_length_is_a_bug() {
         let encoded = Encoded {
             bytes: Bytes::from_static(b"h"),
             gaps: vec![Gap { at: 0, len: 5 }],
         };
-        let _ = Response::interleave(encoded, vec![RecordSource::Memory(Bytes::new())]);
+        let _ = Response::interleave(encoded, [range(0, 4)]);
     }
 }

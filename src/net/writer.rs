@@ -68,13 +68,11 @@ async fn send(
     let cold_wait = outgoing.cold_wait;
     link.conn.life.await_taken(None);
     let count = answered.len();
-    let responses = || answered.iter().map(|one| &one.response);
-    let memory: usize = responses().map(Response::memory_bytes).sum();
-    let copied: usize = responses().map(Response::records_copied).sum();
+    let responses = answered.iter().map(|one| &one.response);
+    let memory: usize = responses.map(Response::memory_bytes).sum();
     link.conn.queue.borrow_mut().sent(count, memory);
     let mut metrics = link.net.metrics().borrow_mut();
     metrics.counters.responses_sent += count as u64;
-    metrics.counters.fetch_bytes_copied += copied as u64;
     let ended = time::now();
     metrics.record(Stage::ResponseWrite, ended.saturating_duration_since(began));
     let sending = Sending {

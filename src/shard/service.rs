@@ -9,8 +9,8 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use thalweg_metrics::{CloseReason, Stage};
 use thalweg_net::{
-    Account, Closing, ConnState, FileRange, Heat, MemoryPermit, Parked, RecordSource, Reply,
-    Response, Service, Verdict,
+    Account, Closing, ConnState, FileRange, Heat, MemoryPermit, Parked, Reply, Response, Service,
+    Verdict,
 };
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest};
@@ -403,8 +403,8 @@ impl Shard {
         let (version, correlation_id) = (call.version, call.correlation_id);
         match frame::encode_response(call.key, version, correlation_id, &fetched.response) {
             Ok(encoded) => {
-                let sources = fetched.plans.into_iter().map(source).collect();
-                let response = Response::interleave(encoded, sources);
+                let ranges = fetched.plans.into_iter().map(range);
+                let response = Response::interleave(encoded, ranges);
                 Reply::Send(response.with_account(fetched.account))
             }
             Err(error) => broken(&call, &error),
@@ -511,8 +511,8 @@ fn close(reason: CloseReason, detail: String) -> Verdict {
     Verdict::Close(Closing::because(reason, detail))
 }
 
-fn source(plan: ReadPlan) -> RecordSource {
-    RecordSource::File(FileRange {
+fn range(plan: ReadPlan) -> FileRange {
+    FileRange {
         file: plan.file,
         position: plan.position,
         len: plan.len,
@@ -520,5 +520,5 @@ fn source(plan: ReadPlan) -> RecordSource {
             true => Heat::Hot,
             false => Heat::Unknown,
         },
-    })
+    }
 }

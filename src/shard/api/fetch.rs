@@ -89,7 +89,8 @@ pub(crate) async fn answer(
         waited = time::now() - parked;
         shard.metrics.borrow_mut().record(Stage::FetchWait, waited);
     }
-    fetching.found.append(&mut found);
+    found.append(&mut fetching.found);
+    fetching.found = found;
     let account = account(&fetching, began, waited);
     let rows = rows(wanted, fetching).await;
     let fetched = match finish(&shard, begun, &rows) {
@@ -346,17 +347,25 @@ fn lookup(view: &ClusterView, key: &FetchTopicKey) -> Option<TopicId> {
 
 /// Asks every owner; with `park` each registers a wake in the same step.
 async fn look(shard: &Rc<Shard>, fetching: &Fetching, park: Option<Park>) -> Vec<FetchFound> {
-    let mut answers = Vec::new();
+    // Most requests have one owner, and need no list of them.
+    let (mut first, mut others) = (None, Vec::new());
     for (owner, asks) in fetching
         .asks
         .iter()
         .enumerate()
         .filter(|(_, asks)| !asks.is_empty())
     {
-        answers.push(shard.fetch_at(owner, asks.clone(), park.clone()).await);
+        let answer = shard.fetch_at(owner, asks.clone(), park.clone()).await;
+        match first {
+            None => first = Some(answer),
+            Some(_) => others.push(answer),
+        }
     }
-    let mut found = Vec::new();
-    for answer in answers {
+    let mut found = match first {
+        Some(answer) => answer.get().await,
+        None => Vec::new(),
+    };
+    for answer in others {
         found.append(&mut answer.get().await);
     }
     found

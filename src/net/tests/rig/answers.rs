@@ -1,7 +1,7 @@
 //! Answers with file ranges in them.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use thalweg_net::{FileRange, Heat, RecordSource};
+use thalweg_net::{FileRange, Heat};
 use thalweg_protocol::wire::{Encoded, Gap};
 use thalweg_reactor::fs::{self, File, OpenMode};
 
@@ -17,13 +17,13 @@ pub async fn file_of(dir: &tempfile::TempDir, bytes: Vec<u8>) -> File {
 }
 
 /// A part of a file as the records of an answer.
-pub fn range(file: &File, position: u64, len: u32, heat: Heat) -> RecordSource {
-    RecordSource::File(FileRange {
+pub fn range(file: &File, position: u64, len: u32, heat: Heat) -> FileRange {
+    FileRange {
         file: file.clone(),
         position,
         len,
         heat,
-    })
+    }
 }
 
 /// A response of head, gap, middle, gap, tail.
