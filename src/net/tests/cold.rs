@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rig::answers::{encoded, file_of, range};
 use rig::{Client, Rig, frame, run};
+use thalweg_metrics::Cause;
 use thalweg_net::{Heat, Limits, Response};
 use thalweg_reactor::fs::{self, File};
 use thalweg_reactor::lane::{self, Lane, LaneOptions};
@@ -24,11 +25,11 @@ fn on_a_small_lane<F: AsyncFnOnce(Rig)>(test: F) {
 
 /// A client that asks for the first `len` bytes of `file`, and one more.
 async fn ask_for(rig: &Rig, file: &File, len: u32) -> Client {
-    let sources = vec![
+    let ranges = [
         range(file, 0, len, Heat::Unknown),
         range(file, 0, 1, Heat::Unknown),
     ];
-    let response = Response::interleave(encoded(len, 1), sources);
+    let response = Response::interleave(encoded(len, 1), ranges);
     *rig.service.prepared.borrow_mut() = Some(response);
     let client = rig.connect().await;
     client.send(&frame(b"r")).await;
@@ -53,11 +54,11 @@ fn ranges_that_are_not_in_memory_are_read_by_the_lane() {
         let data: Vec<u8> = (0..3_000_000u32).map(|i| (i / 3 % 251) as u8).collect();
         let file = file_of(&dir, data.clone()).await;
         let is_cold = cool(&file, 1 << 20).await;
-        let sources = vec![
+        let ranges = [
             range(&file, 777_777, 1_500_000, Heat::Unknown),
             range(&file, 2_500_001, 99, Heat::Unknown),
         ];
-        let response = Response::interleave(encoded(1_500_000, 99), sources);
+        let response = Response::interleave(encoded(1_500_000, 99), ranges);
         *rig.service.prepared.borrow_mut() = Some(response);
         let mut client = rig.connect().await;
         client.send(&[frame(b"r"), frame(b"e1")].concat()).await;
@@ -94,6 +95,11 @@ fn ranges_that_are_not_in_memory_are_read_by_the_lane() {
                 Some(0),
                 "nothing stays"
             );
+            // The other request has not waited for it.
+            rig.until(|rig| rig.metrics(|m| m.blame.total().count()) == 2)
+                .await;
+            let blamed = rig.metrics(|m| m.blame.stage(Cause::ColdRead).count());
+            assert_eq!(blamed, 1);
         }
     });
 }
