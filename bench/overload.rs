@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Serialize;
 
+use crate::cpu;
 use crate::environment::Environment;
 use crate::knee;
 use crate::load::{self, Keep, LoadOptions, Part, new_histogram, record};
@@ -94,6 +95,32 @@ struct OverloadRound {
     after_p99_us: Vec<u64>,
     /// Seconds from its end until the broker had recovered.
     recovery_seconds: f64,
+    /// What the broker had in memory; absent of a broker whose process is not known.
+    resident_mib: Option<Resident>,
+}
+
+/// Resident memory of the broker in MiB. What it keeps for requests, it keeps: it should be no more in a later round
+/// than it was after the first.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Resident {
+    /// Right before the overload.
+    before: f64,
+    /// As it ends.
+    during: f64,
+    /// When it is no longer watched.
+    after: f64,
+}
+
+impl Resident {
+    /// Of bytes; `None` where one is not known.
+    fn of(before: Option<u64>, during: Option<u64>, after: Option<u64>) -> Option<Resident> {
+        let mib = |bytes: Option<u64>| Some(bytes? as f64 / f64::from(1 << 20));
+        Some(Resident {
+            before: mib(before)?,
+            during: mib(during)?,
+            after: mib(after)?,
+        })
+    }
 }
 
 /// Runs the rounds and prints how long the recovery took.
@@ -123,6 +150,16 @@ pub fn run(options: &OverloadOptions) -> Result<()> {
             worst(&round.during_p99_us),
             round.recovery_seconds
         );
+        if let Some(resident) = round.resident_mib {
+            let Resident {
+                before,
+                during,
+                after,
+            } = resident;
+            eprintln!(
+                "resident MiB: {before:.1} before, {during:.1} as it ended, {after:.1} after"
+            );
+        }
         rounds.push(round);
         settle(SETTLE_MAX);
     }
@@ -204,13 +241,17 @@ fn overloaded(
     let began = Instant::now();
     let probe_load = load(watched, 1);
     let probing = thread::spawn(move || load::run(&[probe], &probe_load));
+    let resident = || target.pid.map(cpu::resident_bytes).transpose();
     thread::sleep(BEFORE);
+    let resident_before = resident()?;
     let pushed_from = began.elapsed();
     let result = load::run(&[pushed], &load(overload, options.threads));
     let pushed_to = began.elapsed();
+    let resident_during = resident()?;
     let probed = probing
         .join()
         .map_err(|_| anyhow!("the probe panicked"))??;
+    let resident_after = resident()?;
     let probe = probed.parts.first().context("the probe reports")?;
     let seconds = by_second(&probe.times, began)?;
     let split = |duration: Duration| (duration.as_secs() as usize).min(seconds.len());
@@ -232,6 +273,7 @@ fn overloaded(
                 after.len()
             )
         })?,
+        resident_mib: Resident::of(resident_before, resident_during, resident_after),
     })
 }
 

@@ -60,6 +60,7 @@ def sample_of(run):
         "cpu_us_per_request": run["broker_cpu_us_per_request"],
         "broker_cpus": run["broker_cpus"],
         "machine_cpus": run["machine_cpus"],
+        "other_cpus": run["machine_cpus"] - run["broker_cpus"],
         "seconds": run["seconds"],
     }
     for part in run["parts"]:

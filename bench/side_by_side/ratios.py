@@ -22,6 +22,7 @@ TARGETS = {
     "produce_vs_floor": (">=", 0.9),
     "produce_cpu_per_gb_vs_floor": ("<=", 1.15),
     "fetch_vs_floor": ("<=", 1.1),
+    "generator_req_s_vs_thalweg": (">=", 1.0),
     "hot_p999_with_cold_readers": ("<=", 1.5),
     "hot_p999_with_cold_readers_of_kafka": (None, None),
 }
@@ -96,6 +97,9 @@ FORMULAS = {
     "produce_vs_floor": versus_floor("bulk-produce", "produce.mb_s", max),
     "produce_cpu_per_gb_vs_floor": versus_floor("bulk-produce", "cpu_s_per_gb", min),
     "fetch_vs_floor": versus_floor("hot-consume", "cpu_s_per_gb", min),
+    # What the generator can drive at least: it did, against the floor.
+    "generator_req_s_vs_thalweg": lambda r: quotients(floor(r, "one-record", "produce.requests_s", max),
+                                                      values(r, "one-record", "thalweg", "produce.requests_s")),
     "hot_p999_with_cold_readers": lambda r: with_cold(r, "thalweg"),
     "hot_p999_with_cold_readers_of_kafka": lambda r: with_cold(r, "kafka"),
 }

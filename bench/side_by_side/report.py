@@ -122,9 +122,11 @@ def sample_table(result):
             own = figure(result, contender, f"{part}.broker_cpu_s_per_gb")
             row.append(cell(own or figure(result, contender, "cpu_s_per_gb"), 3))
             row.append(cell(figure(result, contender, "cpu_us_per_request"), 1))
+            row.append(cell(figure(result, contender, "other_cpus"), 2))
             row.append(cell(figure(result, contender, "rss_mib"), 0))
             rows.append(row)
-    head = ["", "part", *(title for _, title, _ in COLUMNS), "broker CPU s/GB", "CPU us/request", "RSS MiB"]
+    head = ["", "part", *(title for _, title, _ in COLUMNS), "broker CPU s/GB", "CPU us/request", "CPUs of the rest",
+            "RSS MiB"]
     return head, rows
 
 

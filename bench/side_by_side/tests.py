@@ -5,7 +5,7 @@ import unittest
 import xml.dom.minidom
 from pathlib import Path
 
-from . import machine, plan, plots, ratios, report
+from . import flame, machine, plan, plots, ratios, report
 from .load import consumer_figures, producer_figures, sample_of
 from .state import State
 
@@ -76,6 +76,38 @@ class Ratios(unittest.TestCase):
     def test_a_round_without_a_figure_makes_no_ratio(self):
         results = {"half-knee": {"samples": {"kafka": rounds("produce.p999_us", 9), "thalweg": rounds("produce.p999_us", None)}}}
         self.assertIn("10,000 samples", ratios.of(results)[1]["produce_p999_at_half_knee_vs_kafka"])
+
+    def test_what_the_generator_can_drive_is_what_it_drove_the_floor_to(self):
+        rates = {"thalweg": (50, 40), "kafka": (5, 5), "floor-inline": (100, 60)}
+        samples = {name: rounds("produce.requests_s", *values) for name, values in rates.items()}
+        found, _ = ratios.of({"one-record": {"samples": samples}})
+        self.assertEqual(found["generator_req_s_vs_thalweg_rounds"], [2, 1.5])
+
+
+class Flames(unittest.TestCase):
+    SCRIPT = """shard-0
+\t    7f01 thalweg_net::serve::<impl Future for Foo<Bar>>::poll::h0123456789abcdef+0x1f (/x/thalweg)
+\t    55aa main+0x3 (/x/thalweg)
+
+shard-0
+\tffffffff81 tcp_sendmsg+0x10 ([kernel.kallsyms])
+\t    55aa main+0x5 (/x/thalweg)
+
+shard-0
+\tffffffff81 tcp_sendmsg+0x20 ([kernel.kallsyms])
+\t    55aa main+0x5 (/x/thalweg)
+"""
+
+    def test_stacks_are_counted_from_the_outermost_caller(self):
+        found = flame.stacks(self.SCRIPT.splitlines())
+        self.assertEqual(found, {("shard-0", "main", "thalweg_net::serve::poll"): 1,
+                                 ("shard-0", "main", "tcp_sendmsg [k]"): 2})
+
+    def test_the_picture_is_as_wide_as_the_samples(self):
+        picture = flame.svg("<title>", flame.stacks(self.SCRIPT.splitlines()))
+        xml.dom.minidom.parseString(picture)
+        self.assertIn("tcp_sendmsg [k]: 66.7%", picture)
+        self.assertIn("3 samples", picture)
 
 
 class Going(unittest.TestCase):
