@@ -39,11 +39,11 @@ class Generator:
         sample["rss_mib"], sample["anonymous_mib"] = seen.most, seen.most_anonymous
         return sample
 
-    def floor(self, workload, engine, cpu, seconds, warm_up):
+    def floor(self, workload, engine, cpu, seconds, warm_up, extra=()):
         """One round against the floor, which is started for it."""
         place = [] if cpu is None else ["--cpu", cpu]
         text = self._call(["floor", "--workload", workload, "--engine", engine, "--dir", self.folder / "floor", *place,
-                           "--seconds", seconds, "--warm-up", warm_up, "--json"])
+                           "--seconds", seconds, "--warm-up", warm_up, "--json", *extra])
         machine.settle(self.settle)
         return sample_of(json.loads(text))
 

@@ -47,10 +47,12 @@ class Measure:
     def _closed(self, step, _known):
         self._warm(step)
         turns = {broker.name: lambda broker=broker: self._run(step, broker) for broker in self.brokers}
-        for engine in step.floor:
-            turns[f"floor-{engine}"] = lambda engine=engine: self.generator.floor(
-                step.workload, engine, self.options.broker_cpu, self.options.seconds, self.options.warm_up)
+        turns.update(self._floor_turns(step, self.options.seconds))
         return {"samples": self._rounds(step, turns)}
+
+    def _floor_turns(self, step, seconds, extra=()):
+        return {f"floor-{engine}": lambda engine=engine: self.generator.floor(
+            step.workload, engine, self.options.broker_cpu, seconds, self.options.warm_up, extra) for engine in step.floor}
 
     def _knee(self, step, _known):
         self._warm(step)
@@ -69,13 +71,15 @@ class Measure:
         return {"knees": knees}
 
     def _at_rate(self, step, broker, rate):
-        seconds = min(max(self.options.seconds, P999_SAMPLES / rate), OPEN_SECONDS_MAX)
-        # More in flight than a broker ever needs: the open loop, not the window, sets the pace.
-        return self._run(step, broker, ("--requests-per-second", rate, "--in-flight", 16), seconds)
+        return self._run(step, broker, at_rate(rate), self._open_seconds(rate))
+
+    def _open_seconds(self, rate):
+        return min(max(self.options.seconds, P999_SAMPLES / rate), OPEN_SECONDS_MAX)
 
     def _half_knee(self, step, known):
         rate = knee_of(known, "kafka") / 2
         turns = {broker.name: lambda broker=broker: self._at_rate(step, broker, rate) for broker in self.brokers}
+        turns.update(self._floor_turns(step, self._open_seconds(rate), at_rate(rate)))
         return {"rate": rate, "samples": self._rounds(step, turns)}
 
     def _own_knee(self, step, known):
@@ -128,6 +132,11 @@ class Measure:
         for turn in turns.values():
             turn()
         return {"samples": self._rounds(step, turns)}
+
+
+def at_rate(rate):
+    """Flags of an open loop. More in flight than a broker ever needs: the loop, not the window, sets the pace."""
+    return ("--requests-per-second", rate, "--in-flight", 16)
 
 
 def knee_of(known, name):

@@ -13,7 +13,7 @@ class Step:
 
     name: str
     # closed: alternating rounds at full speed. knee: the highest rate each holds, and its latencies on the way.
-    # half_knee: all at half of Kafka's knee. own_knee: at shares of each one's own knee. cold: with and without
+    # half_knee: all, the floor too, at half of Kafka's knee. own_knee: at shares of each one's own knee. cold: with and without
     # readers of a backlog. durable: like closed, and the device must have seen what was acknowledged.
     # tools: Kafka's own performance tools.
     kind: str
@@ -28,7 +28,7 @@ STEPS = (
     Step("one-record", "closed", "one-record", floor=INLINE, quick=True),
     Step("hot-consume", "closed", "hot-consume", floor=INLINE, quick=True),
     Step("knee", "knee", "bulk-produce", quick=True),
-    Step("half-knee", "half_knee", "bulk-produce", quick=True),
+    Step("half-knee", "half_knee", "bulk-produce", floor=BOTH, quick=True),
     Step("durable-acks", "durable", "durable-100-partitions", quick=True),
     Step("catch-up", "cold", "catch-up", quick=True),
     Step("kafka-tools", "tools", ""),

@@ -77,6 +77,13 @@ class Ratios(unittest.TestCase):
         results = {"half-knee": {"samples": {"kafka": rounds("produce.p999_us", 9), "thalweg": rounds("produce.p999_us", None)}}}
         self.assertIn("10,000 samples", ratios.of(results)[1]["produce_p999_at_half_knee_vs_kafka"])
 
+    def test_the_floor_says_what_the_machine_can_do_at_half_the_knee(self):
+        tails = {"thalweg": (10, 12), "kafka": (20, 40), "floor-inline": (30, 30), "floor-ring": (8, 10)}
+        samples = {name: rounds("produce.p999_us", *values) for name, values in tails.items()}
+        found, _ = ratios.of({"half-knee": {"samples": samples}})
+        self.assertEqual(found["floor_p999_at_half_knee_vs_kafka_rounds"], [0.4, 0.25])
+        self.assertEqual(found["produce_p999_at_half_knee_vs_floor_rounds"], [1.25, 1.2])
+
     def test_what_the_generator_can_drive_is_what_it_drove_the_floor_to(self):
         rates = {"thalweg": (50, 40), "kafka": (5, 5), "floor-inline": (100, 60)}
         samples = {name: rounds("produce.requests_s", *values) for name, values in rates.items()}
