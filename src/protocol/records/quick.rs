@@ -1,94 +1,104 @@
 //! The walk's short cut: one whole, ordinary record in a slice.
 //!
-//! Answers `None` to anything unusual (cut, malformed, another offset delta than expected, a varint of
-//! five bytes and more where two are common); the exact walk then finds out what it is. So this path
-//! needs no error values and stays in registers. It must never accept what the exact walk refuses; the
-//! twin tests hold both against the same third opinion.
+//! Answers `None` to anything unusual (cut, malformed, another offset delta than expected); the exact walk then
+//! finds out what it is. So this path needs no error values and stays in registers, and is put into the walk
+//! whole: by calls it takes twice the instructions (docs/adr/0014-what-stays-as-it-is-on-the-hot-path.md). It must
+//! never accept what the exact walk refuses; the twin tests hold both against the same third opinion.
+//!
+//! Varints are compared and halved as they lie there, zigzag coded: even ones are twice a number from 0 up, 1 is -1.
+//! A length of more than 31 bits needs no look of its own: no record has so many bytes.
 
-use super::varint;
+use super::varint::{self, VARLONG_BYTES_MAX};
 use super::walk::Walked;
 
+/// -1, which as a length means null.
+const NULL: u64 = 1;
+
 /// Reads the record at the start of `bytes`. Returns it and the bytes it takes.
-#[inline]
+#[inline(always)]
 pub(super) fn quick_record(bytes: &[u8], index: i32) -> Option<(Walked, usize)> {
     let mut at = 0;
-    let length = usize::try_from(int(bytes, &mut at)?).ok()?;
-    let end = at.checked_add(length)?;
+    let length = raw(bytes, &mut at)?;
+    let end = skip(at, length)?;
     // From here on the record ends where its length says, or is not ours to judge.
     let bytes = bytes.get(..end)?;
     at += 1; // attributes
-    let timestamp_delta = long(bytes, &mut at)?;
-    if int(bytes, &mut at)? != index {
+    let timestamp_delta = raw(bytes, &mut at)?;
+    if raw(bytes, &mut at)? != u64::from(index.unsigned_abs()) << 1 {
         return None;
     }
-    let has_key = skip_nullable(bytes, &mut at)?;
-    skip_nullable(bytes, &mut at)?;
-    let headers = int(bytes, &mut at)?;
-    if headers < 0 {
-        return None;
-    }
-    // Each turn takes at least two bytes or gives up, so a false count costs no more than `bytes`.
-    for _ in 0..headers {
-        let name = usize::try_from(int(bytes, &mut at)?).ok()?;
-        at = at.checked_add(name)?;
-        skip_nullable(bytes, &mut at)?;
+    let key = raw(bytes, &mut at)?;
+    at = skip_nullable(at, key)?;
+    let value = raw(bytes, &mut at)?;
+    at = skip_nullable(at, value)?;
+    let headers = raw(bytes, &mut at)?;
+    if headers != 0 {
+        at = skip_headers(bytes, at, headers)?;
     }
     (at == end).then_some((
         Walked {
             index,
-            timestamp_delta,
-            has_key,
+            timestamp_delta: varint::unzigzag_i64(timestamp_delta),
+            has_key: key != NULL,
         },
         end,
     ))
 }
 
-/// True unless the length is -1 (null). May move `at` behind the end, where the next read fails.
-#[inline]
-fn skip_nullable(bytes: &[u8], at: &mut usize) -> Option<bool> {
-    let length = int(bytes, at)?;
-    match usize::try_from(length) {
-        Ok(length) => {
-            *at = at.checked_add(length)?;
-            Some(true)
-        }
-        Err(_) => (length == -1).then_some(false),
+#[inline(never)]
+fn skip_headers(bytes: &[u8], mut at: usize, headers: u64) -> Option<usize> {
+    let count = skip(0, headers)?;
+    // Each turn takes at least two bytes or gives up, so a false count costs no more than `bytes`.
+    for _ in 0..count {
+        let name = raw(bytes, &mut at)?;
+        at = skip(at, name)?;
+        let value = raw(bytes, &mut at)?;
+        at = skip_nullable(at, value)?;
+    }
+    Some(at)
+}
+
+/// Behind a field of this length. May lie behind the end, where the next read fails.
+#[inline(always)]
+fn skip(at: usize, length: u64) -> Option<usize> {
+    match length & 1 == 0 {
+        true => at.checked_add(usize::try_from(length >> 1).ok()?),
+        false => None,
     }
 }
 
-/// One and two bytes by hand; they are nearly all of them.
-#[inline]
-fn int(bytes: &[u8], at: &mut usize) -> Option<i32> {
+#[inline(always)]
+fn skip_nullable(at: usize, length: u64) -> Option<usize> {
+    match length {
+        NULL => Some(at),
+        length => skip(at, length),
+    }
+}
+
+/// The varint at `at` as it lies there. One and two bytes by hand; they are nearly all of them.
+#[inline(always)]
+fn raw(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let first = *bytes.get(*at)?;
     if first < 0x80 {
         *at += 1;
-        return Some(varint::unzigzag_i32(u32::from(first)));
+        return Some(u64::from(first));
     }
     let second = *bytes.get(*at + 1)?;
     if second < 0x80 && second != 0 {
         *at += 2;
-        let raw = u32::from(first & 0x7f) | u32::from(second) << 7;
-        return Some(varint::unzigzag_i32(raw));
+        return Some(u64::from(first & 0x7f) | u64::from(second) << 7);
     }
-    let found = varint::take_i32(supply(bytes, *at)).ok()?;
-    *at += found.bytes;
-    (!found.padded).then_some(found.value)
+    longer_raw(bytes, at)
 }
 
-#[inline]
-fn long(bytes: &[u8], at: &mut usize) -> Option<i64> {
-    let first = *bytes.get(*at)?;
-    if first < 0x80 {
-        *at += 1;
-        return Some(varint::unzigzag_i64(u64::from(first)));
-    }
-    let found = varint::take_i64(supply(bytes, *at)).ok()?;
+#[cold]
+#[inline(never)]
+fn longer_raw(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let (first, rest) = bytes.get(*at..)?.split_first()?;
+    let mut rest = rest.iter();
+    let next = || rest.next().copied().ok_or(());
+    let found =
+        varint::take_rest(*first, VARLONG_BYTES_MAX, varint::VARLONG_LAST_MASK, next).ok()?;
     *at += found.bytes;
     (!found.padded).then_some(found.value)
-}
-
-#[inline]
-fn supply(bytes: &[u8], at: usize) -> impl FnMut() -> Result<u8, ()> + use<'_> {
-    let mut rest = bytes.get(at..).unwrap_or_default().iter();
-    move || rest.next().copied().ok_or(())
 }

@@ -9,6 +9,9 @@ pub const VARINT_BYTES_MAX: usize = 5;
 /// Most bytes of a 64-bit varint.
 pub const VARLONG_BYTES_MAX: usize = 10;
 
+/// Bits that the last byte of the longest 64-bit varint may use.
+pub(super) const VARLONG_LAST_MASK: u8 = 0x01;
+
 /// A decoded varint and whether it was written with more bytes than it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Varint<T> {
@@ -61,7 +64,7 @@ pub(super) fn take_i64<E>(
             padded: false,
         });
     }
-    let raw = take_rest(first, VARLONG_BYTES_MAX, 0x01, next)?;
+    let raw = take_rest(first, VARLONG_BYTES_MAX, VARLONG_LAST_MASK, next)?;
     Ok(Varint {
         value: unzigzag_i64(raw.value),
         bytes: raw.bytes,
@@ -71,7 +74,7 @@ pub(super) fn take_i64<E>(
 
 /// The bytes after a first one whose top bit is set. `last_mask` = bits the longest form may use in
 /// its last byte.
-fn take_rest<E>(
+pub(super) fn take_rest<E>(
     first: u8,
     bytes_max: usize,
     last_mask: u8,
