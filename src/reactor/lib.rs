@@ -27,7 +27,8 @@
 //! | `fs::write_at`, ring | a share of one `io_uring_enter` per turn; one `epoll_wait` when idle | op box, iovecs if more than one slice | into the page cache |
 //! | `fs::write_at`, plain | one `pwritev` on a worker, two futex hand-overs | job, oneshot | into the page cache |
 //! | `fs::Syncer::sync_data` | the same, on threads of the directory's own | job, oneshot | none |
-//! | `fs::sync_in_background` | the same, few at a time | job, oneshot | none |
+//! | `fs::Syncer::sync_in_background` | the same, one at a time, and one `sync_file_range` per MiB before it | job, oneshot | none |
+//! | `fs::sync_in_background` | one `fdatasync`, few at a time | job, oneshot | none |
 //! | `fs::sync_data` | one `fdatasync` on a syncer thread, two futex hand-overs | job, oneshot | none |
 //! | `net::Stream::read_into` | one `recv` per readiness | growth of the caller's buffer | out of the socket |
 //! | `net::Stream::send_file` | one `sendfile` per quantum | none | none in user memory |

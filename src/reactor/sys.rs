@@ -112,6 +112,20 @@ pub(crate) fn advise(fd: RawFd, offset: u64, len: u64, advice: Advice) -> Result
     }
 }
 
+/// Writes the dirty pages of `[offset, offset + len)` to the device and waits for them (`sync_file_range`). They
+/// are not durable by that: neither what the file system must write to find them nor the device's own cache is.
+pub(crate) fn write_back(fd: RawFd, offset: u64, len: u64) -> Result<(), i32> {
+    const ALL: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let (offset, len) = (offset_of(offset)?, offset_of(len)?);
+    // SAFETY: no pointer is passed. A stale `fd` would be an error, and callers hold the file open.
+    match unsafe { libc::sync_file_range(fd, offset, len, ALL) } {
+        0 => Ok(()),
+        _failed => Err(errno()),
+    }
+}
+
 /// How many pages of `[offset, offset + len)` the page cache holds (`cachestat`, Linux 6.5). An errno where
 /// the kernel knows no such call or does not allow it.
 pub(crate) fn cached_pages(fd: RawFd, offset: u64, len: u64) -> Result<u64, i32> {

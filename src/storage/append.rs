@@ -328,7 +328,7 @@ impl Inner {
         let Some(epochs) = self.state.borrow_mut().epochs_owed.take() else {
             return Ok(());
         };
-        let _turn = self.flush_turn.take().await;
+        let _turn = self.flush_turn_soon().await;
         let stored = partition_files::replace_epochs(&self.dir, &epochs).await;
         self.state.borrow_mut().names = Names::DirectoryUnsynced;
         match stored {

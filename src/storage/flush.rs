@@ -19,7 +19,7 @@ use thalweg_types::{Offset, Uuid};
 use crate::error::{LogError, is_lack_of_room};
 use crate::handles;
 use crate::leftovers::Leftover;
-use crate::log::{AppendBatch, Log, LogEvent, Names, Stage};
+use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage};
 use crate::next_segment::{self, NextSegment};
 use crate::partition_files;
 use crate::segment::Segment;
@@ -37,9 +37,9 @@ pub(crate) enum Reach {
 /// Who runs a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Runner {
-    /// The few threads of the whole process for what nobody waits for.
+    /// Nobody waits: one flush of the log directory at a time, at a pace.
     Background,
-    /// The log directory's own: somebody waits.
+    /// Somebody waits.
     Syncer,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Runner {
 async fn sync_together(parent: &Path, logs: &[&Log]) {
     let mut turns = Vec::with_capacity(logs.len());
     for log in logs {
-        turns.push(log.inner.flush_turn.take().await);
+        turns.push(log.inner.flush_turn_soon().await);
         // Names made from now on are for the next flush.
         log.inner.state.borrow_mut().names = Names::Synced;
     }
@@ -63,6 +63,14 @@ struct Plan {
     segments: Vec<(Rc<Segment>, File)>,
     names: Names,
     end: Offset,
+}
+
+impl Inner {
+    /// The turn of flushes, for who must not wait for the pace of one in the background.
+    pub(crate) async fn flush_turn_soon(&self) -> TurnGuard<'_> {
+        let _hurry = self.syncer.hurry();
+        self.flush_turn.take().await
+    }
 }
 
 impl Log {
@@ -82,6 +90,16 @@ impl Log {
     /// [`LogError::Io`] when it fails; the log is offline then, and the sink was told.
     /// [`LogError::Offline`] and [`LogError::Closed`] when it was before.
     pub async fn flush(&self) -> Result<Offset, LogError> {
+        let turn = self.inner.flush_turn_soon().await;
+        self.flush_in_turn(turn, Reach::Everything, Runner::Syncer)
+            .await
+    }
+
+    /// As [`Log::flush`], in so small steps that appends beside it notice little.
+    ///
+    /// # Errors
+    /// As [`Log::flush`].
+    pub async fn flush_in_background(&self) -> Result<Offset, LogError> {
         self.flush_reaching(Reach::Everything).await
     }
 
@@ -115,11 +133,24 @@ impl Log {
     }
 
     pub(crate) async fn flush_reaching(&self, reach: Reach) -> Result<Offset, LogError> {
-        let durable = {
-            let _turn = self.inner.flush_turn.take().await;
-            self.check_open()?;
-            self.sync_now(reach, Runner::Background).await?
+        let waits = self.inner.state.borrow().options.acks_wait();
+        let (turn, runner) = match waits {
+            // Rounds wait for the turn.
+            true => (self.inner.flush_turn_soon().await, Runner::Syncer),
+            false => (self.inner.flush_turn.take().await, Runner::Background),
         };
+        self.flush_in_turn(turn, reach, runner).await
+    }
+
+    async fn flush_in_turn(
+        &self,
+        turn: TurnGuard<'_>,
+        reach: Reach,
+        runner: Runner,
+    ) -> Result<Offset, LogError> {
+        self.check_open()?;
+        let durable = self.sync_now(reach, runner).await?;
+        drop(turn);
         match reach {
             Reach::Everything => {}
             Reach::ClosedSegments => failpoint::pass("roll: closed segment flushed"),
@@ -156,7 +187,13 @@ impl Log {
             let covered = move || progress.now();
             let in_flight = health.begin("fdatasync");
             let synced = match runner {
-                Runner::Background => fs::sync_in_background(file, covered).await,
+                Runner::Background => {
+                    let progress = Arc::clone(&segment.progress);
+                    let end = move || progress.now().bytes;
+                    let from = segment.synced.get();
+                    let syncer = &self.inner.syncer;
+                    syncer.sync_in_background(file, from, end, covered).await
+                }
                 Runner::Syncer => self.inner.syncer.sync_data(file, covered).await,
             };
             drop(in_flight);
@@ -315,7 +352,7 @@ impl Log {
         for segment in segments {
             self.trim(&segment).await?;
         }
-        self.sync_now(Reach::Everything, Runner::Background).await?;
+        self.sync_now(Reach::Everything, Runner::Syncer).await?;
         let owed = {
             let state = self.inner.state.borrow();
             let epochs = state.epochs_owed.clone();
@@ -379,7 +416,7 @@ impl Log {
 
     /// No flush runs, and none begins while these are held.
     pub(crate) async fn both_turns(&self) -> (TurnGuard<'_>, TurnGuard<'_>) {
-        let flush = self.inner.flush_turn.take().await;
+        let flush = self.inner.flush_turn_soon().await;
         (flush, self.inner.index_turn.take().await)
     }
 

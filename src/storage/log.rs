@@ -93,7 +93,7 @@ pub(crate) struct Inner {
     pub(crate) parent: PathBuf,
     pub(crate) dir: Rc<Path>,
     pub(crate) sink: LogSink,
-    /// The flushes of the log directory that somebody waits for.
+    /// The flushes of the log directory.
     pub(crate) syncer: Syncer,
     /// One flush of batches and names at a time. Close and delete hold it, too.
     pub(crate) flush_turn: Turn,

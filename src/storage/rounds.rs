@@ -56,7 +56,7 @@ async fn flush_while_due(inner: Rc<Inner>) {
         let waits = log.inner.state.borrow().options.acks_wait();
         let flushed = match waits {
             true => log.ack_round().await,
-            false => log.flush().await.map(|_| ()),
+            false => log.flush_in_background().await.map(|_| ()),
         };
         if flushed.is_err() {
             // The log is offline or closed; the sink was told.
@@ -81,7 +81,7 @@ impl Log {
 
     async fn ack_round(&self) -> Result<(), LogError> {
         let began = time::now();
-        let _turn = self.inner.flush_turn.take().await;
+        let _turn = self.inner.flush_turn_soon().await;
         self.check_open()?;
         if !is_due(&self.inner.state.borrow()) {
             // A flush in the background has had the turn and has covered it.

@@ -1,21 +1,39 @@
-//! Flushes that somebody waits for.
+//! The flushes of a directory's files: those that somebody waits for, and those in the background.
 //!
-//! Each directory of files has one [`Syncer`], whatever thread asks: threads of its own, so that such
-//! a flush waits neither for flushes in the background nor for those of another disk, and never more
+//! Each directory of files has one [`Syncer`], whatever thread asks: threads of its own, so that a flush
+//! that is waited for waits neither for flushes in the background nor for those of another disk, and never more
 //! of them at once than a disk takes well. What waits behind them needs no queue of its own: whoever
 //! has flushes in rounds (one at a time per file, the next begins when the last has ended) lets
 //! newcomers ride the next round.
+//!
+//! Flushes in the background are made one by one, and each writes back what it covers in small steps with pauses
+//! before its fdatasync. An fdatasync of many megabytes, and so much more of several at once, fills the
+//! device's queue, and the commit of the file system's journal waits behind it; so does every append that has to change
+//! what is being committed.
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
+use super::FsError;
 use super::data::flush_of;
 use super::file::File;
-use crate::failpoint;
 use crate::sync::lock;
 use crate::workers::Pool;
+use crate::{disk, failpoint, sys};
+
+/// Bytes that a flush in the background writes back at once.
+const STEP_BYTES: u64 = 1 << 20;
+/// What has fewer bytes is flushed without steps.
+const STEPPED_BYTES_MIN: u64 = 4 * STEP_BYTES;
+/// A pause is as long as the step before it took, so that half of the device's time is left to others, within this.
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+/// A step that took less had nothing to write: the kernel was there before.
+const STEP_TIME_MIN: Duration = Duration::from_micros(200);
 
 /// One per directory for the life of the process; there are as many as directories are configured.
 static SYNCERS_BY_DIRECTORY: LazyLock<Mutex<HashMap<PathBuf, Syncer>>> =
@@ -25,6 +43,21 @@ static SYNCERS_BY_DIRECTORY: LazyLock<Mutex<HashMap<PathBuf, Syncer>>> =
 #[derive(Clone)]
 pub struct Syncer {
     pool: Arc<Pool>,
+    background: Arc<Pool>,
+    /// How many wait for what a flush in the background holds.
+    hurries: Arc<AtomicUsize>,
+}
+
+/// While it is there, the flushes of a directory in the background make no pauses.
+#[derive(Debug)]
+pub struct Hurry {
+    hurries: Arc<AtomicUsize>,
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        self.hurries.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl std::fmt::Debug for Syncer {
@@ -41,6 +74,8 @@ impl Syncer {
         let mut syncers = lock(&SYNCERS_BY_DIRECTORY);
         let new = || Syncer {
             pool: Arc::new(Pool::new("tw-ackflush", at_once_max)),
+            background: Arc::new(Pool::new("tw-writeback", 1)),
+            hurries: Arc::default(),
         };
         let found = syncers.entry(directory.to_owned()).or_insert_with(new);
         found.clone()
@@ -65,6 +100,84 @@ impl Syncer {
         };
         self.pool.run(work).await
     }
+
+    /// As [`Syncer::sync_data`], for what nobody waits for: one at a time, and in steps. `from` is where the file's
+    /// unflushed bytes begin, and `end` says where they end by now.
+    ///
+    /// # Errors
+    /// The kernel's. One of the steps is as final as that of an fdatasync: the kernel tells a failed
+    /// writeback once.
+    pub async fn sync_in_background<T, F, E>(
+        &self,
+        file: &File,
+        from: u64,
+        end: E,
+        covered: F,
+    ) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+        E: Fn() -> u64 + Send + 'static,
+    {
+        let flush = flush_of(file.clone(), covered);
+        let (file, hurries) = (file.clone(), Arc::clone(&self.hurries));
+        let work = move || {
+            if !disk::is_simulated() {
+                write_back(&file, from, end, &hurries)?;
+            }
+            flush()
+        };
+        self.background.run(work).await
+    }
+
+    /// Somebody waits for the end of a flush in the background.
+    #[must_use]
+    pub fn hurry(&self) -> Hurry {
+        self.hurries.fetch_add(1, Ordering::Relaxed);
+        Hurry {
+            hurries: Arc::clone(&self.hurries),
+        }
+    }
+}
+
+/// Writes back `[from, end)`, and what comes meanwhile, up to as much again.
+fn write_back(
+    file: &File,
+    from: u64,
+    end: impl Fn() -> u64,
+    hurries: &AtomicUsize,
+) -> io::Result<()> {
+    let most = end().saturating_add(end().saturating_sub(from));
+    let mut at = from;
+    while at < most && end().saturating_sub(at) >= STEPPED_BYTES_MIN {
+        let began = Instant::now();
+        match sys::write_back(file.as_raw_fd(), at, STEP_BYTES) {
+            Ok(()) => {}
+            Err(errno) if is_unknown(errno) => return Ok(()),
+            Err(errno) => {
+                let error = io::Error::from_raw_os_error(errno);
+                return Err(FsError::wrap("sync_file_range", file.path(), None, error));
+            }
+        }
+        at += STEP_BYTES;
+        let took = began.elapsed();
+        if took >= STEP_TIME_MIN && hurries.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(took.min(PAUSE_MAX));
+        }
+    }
+    Ok(())
+}
+
+/// The kernel, its file system or a filter of system calls has no such call; the fdatasync does it all.
+fn is_unknown(errno: i32) -> bool {
+    [
+        libc::ENOSYS,
+        libc::EINVAL,
+        libc::ESPIPE,
+        libc::EPERM,
+        libc::EOPNOTSUPP,
+    ]
+    .contains(&errno)
 }
 
 #[cfg(test)]
@@ -87,6 +200,50 @@ mod tests {
         assert!(Arc::ptr_eq(&one.pool, &two.pool));
         let other = Syncer::of(&dir.path().join("other"), 1);
         assert!(!Arc::ptr_eq(&one.pool, &other.pool));
+    }
+
+    #[test]
+    fn a_flush_in_the_background_writes_back_what_comes_meanwhile_and_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = opened(&dir.path().join("f"));
+        file.std().set_len(64 * STEP_BYTES).unwrap();
+        let asked = AtomicUsize::new(0);
+        // It grows for ever, faster than it is written back.
+        let end = || {
+            let asked = asked.fetch_add(1, Ordering::Relaxed) as u64;
+            (16 + 2 * asked) * STEP_BYTES
+        };
+        write_back(&file, 0, end, &AtomicUsize::new(1)).unwrap();
+        // Two looks at the beginning, one per step and at the end.
+        assert!(asked.load(Ordering::Relaxed) <= 2 + 40);
+        let small = AtomicUsize::new(0);
+        let end = || {
+            small.fetch_add(1, Ordering::Relaxed);
+            STEPPED_BYTES_MIN - 1
+        };
+        write_back(&file, 0, end, &AtomicUsize::new(1)).unwrap();
+        assert_eq!(small.load(Ordering::Relaxed), 3, "no step");
+    }
+
+    #[test]
+    fn who_waits_for_a_flush_in_the_background_takes_its_pauses_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let syncer = Syncer::of(dir.path(), 1);
+        let (one, two) = (syncer.hurry(), syncer.clone().hurry());
+        assert_eq!(syncer.hurries.load(Ordering::Relaxed), 2);
+        drop((one, two));
+        assert_eq!(syncer.hurries.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_file_that_takes_no_write_back_in_steps_is_flushed_all_the_same() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let pipe = File::from_std(
+            std::fs::File::from(std::os::fd::OwnedFd::from(writer)),
+            "pipe".into(),
+        );
+        write_back(&pipe, 0, || 64 * STEP_BYTES, &AtomicUsize::new(0)).unwrap();
     }
 
     #[test]

@@ -15,9 +15,9 @@ impl Partition {
         self.log().is_flush_due(now)
     }
 
-    /// Makes durable what is written.
+    /// Makes durable what is written, at a pace.
     pub(crate) async fn flush(self: Rc<Self>) {
-        match self.log().flush().await {
+        match self.log().flush_in_background().await {
             // A flush that fails has told the machine already.
             Ok(_) | Err(LogError::Closed | LogError::Offline { .. }) => {}
             Err(error) => self.say(|more| {

@@ -103,7 +103,7 @@ impl Log {
     /// The order in terms of files. All that is written is durable then: else a crash could take the record
     /// for which an older one, which was durable, was removed, or the marker in the active segment that committed it.
     pub(super) async fn by_files(&self, order: CompactionOrder) -> Result<Order, CleanError> {
-        self.flush().await?;
+        self.flush_in_background().await?;
         let Dirt {
             first_dirty, end, ..
         } = order.dirt;

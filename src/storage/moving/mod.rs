@@ -578,7 +578,7 @@ impl Log {
     /// As [`Log::flush`].
     pub async fn roll_for_move(&self) -> Result<(), LogError> {
         self.roll_active().await;
-        self.flush().await.map(drop)
+        self.flush_in_background().await.map(drop)
     }
 
     /// The properties that it obeys.
@@ -639,7 +639,7 @@ impl Log {
             // Here nobody would know that the file lacks one.
             log.store_epochs(&epochs).await?;
         }
-        log.flush().await?;
+        log.flush_in_background().await?;
         Ok((log, report))
     }
 }
