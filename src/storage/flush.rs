@@ -40,7 +40,9 @@ pub(crate) enum Runner {
     /// Nobody waits: one flush of the log directory at a time, at a pace.
     Background,
     /// Somebody waits.
-    Syncer,
+    Awaited,
+    /// Acknowledgements wait.
+    Acks,
 }
 
 /// Nobody may flush one of the logs meanwhile: what it says is durable would have a name that is not.
@@ -91,7 +93,7 @@ impl Log {
     /// [`LogError::Offline`] and [`LogError::Closed`] when it was before.
     pub async fn flush(&self) -> Result<Offset, LogError> {
         let turn = self.inner.flush_turn_soon().await;
-        self.flush_in_turn(turn, Reach::Everything, Runner::Syncer)
+        self.flush_in_turn(turn, Reach::Everything, Runner::Awaited)
             .await
     }
 
@@ -136,7 +138,7 @@ impl Log {
         let waits = self.inner.state.borrow().options.acks_wait();
         let (turn, runner) = match waits {
             // Rounds wait for the turn.
-            true => (self.inner.flush_turn_soon().await, Runner::Syncer),
+            true => (self.inner.flush_turn_soon().await, Runner::Awaited),
             false => (self.inner.flush_turn.take().await, Runner::Background),
         };
         self.flush_in_turn(turn, reach, runner).await
@@ -186,15 +188,16 @@ impl Log {
             let progress = Arc::clone(&segment.progress);
             let covered = move || progress.now();
             let in_flight = health.begin("fdatasync");
+            let syncer = &self.inner.syncer;
             let synced = match runner {
                 Runner::Background => {
                     let progress = Arc::clone(&segment.progress);
                     let end = move || progress.now().bytes;
                     let from = segment.synced.get();
-                    let syncer = &self.inner.syncer;
                     syncer.sync_in_background(file, from, end, covered).await
                 }
-                Runner::Syncer => self.inner.syncer.sync_data(file, covered).await,
+                Runner::Awaited => syncer.sync_data(file, "awaited flush", covered).await,
+                Runner::Acks => syncer.sync_data(file, "ack flush", covered).await,
             };
             drop(in_flight);
             let path = segment.path();
@@ -352,7 +355,7 @@ impl Log {
         for segment in segments {
             self.trim(&segment).await?;
         }
-        self.sync_now(Reach::Everything, Runner::Syncer).await?;
+        self.sync_now(Reach::Everything, Runner::Awaited).await?;
         let owed = {
             let state = self.inner.state.borrow();
             let epochs = state.epochs_owed.clone();

@@ -88,7 +88,7 @@ impl Log {
             return Ok(());
         }
         let bytes = self.inner.state.borrow().active_unsynced_bytes();
-        self.sync_now(Reach::Everything, Runner::Syncer).await?;
+        self.sync_now(Reach::Everything, Runner::Acks).await?;
         ahead::keep_ahead(&self.inner, bytes);
         let state = self.inner.state.borrow();
         let mut metrics = state.options.metrics.borrow_mut();

@@ -84,18 +84,23 @@ impl Syncer {
     /// `fdatasync` of `file`. `covered` is called on the syncer's thread right before it: what it
     /// says was written then, is on the disk when this returns. So writes that ended while the flush
     /// waited for its turn are covered too (R3 of the storage rules). After an error never try again:
-    /// see [`super::sync_data`].
+    /// see [`super::sync_data`]. `point` is the [`failpoint`] that is reached before.
     ///
     /// # Errors
     /// The kernel's.
-    pub async fn sync_data<T, F>(&self, file: &File, covered: F) -> io::Result<T>
+    pub async fn sync_data<T, F>(
+        &self,
+        file: &File,
+        point: &'static str,
+        covered: F,
+    ) -> io::Result<T>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         let flush = flush_of(file.clone(), covered);
         let work = move || {
-            failpoint::reach("ack flush")?;
+            failpoint::reach(point)?;
             flush()
         };
         self.pool.run(work).await
@@ -258,7 +263,7 @@ mod tests {
             let _ = wait.recv();
         }));
         let seen = Arc::clone(&written);
-        let flush = syncer.sync_data(&file, move || seen.load(Ordering::Acquire));
+        let flush = syncer.sync_data(&file, "ack flush", move || seen.load(Ordering::Acquire));
         let covered = std::thread::scope(|scope| {
             let flush = scope.spawn(|| block_on(flush));
             written.store(2, Ordering::Release);
