@@ -37,6 +37,53 @@ fn rules_are_numbered_without_gaps() {
     }
 }
 
+/// A rule is named by a test, a script or the code that keeps it, or docs/rules.md says that it is owed.
+#[test]
+fn every_rule_is_named_or_owed() {
+    let text = source::read(Path::new("docs/rules.md"));
+    let owed = text.split("## Owed").nth(1).unwrap_or_default();
+    let mut named: BTreeSet<String> = rules_in(owed).into_iter().collect();
+    for path in source::files(&[".rs", ".sh", ".py"]) {
+        if !path.starts_with("tests/tidy") {
+            named.extend(rules_in(&source::read(&path)));
+        }
+    }
+    let known = known_rules();
+    let silent: Vec<String> = known.difference(&named).cloned().collect();
+    assert_none("rules that nothing names and nobody owes", &silent);
+}
+
+/// What the README promises is shown by tests that are there.
+#[test]
+fn tests_named_by_the_promises_of_the_readme_exist() {
+    let text = source::read(Path::new("README.md"));
+    let promises = text
+        .split("## What is lost when")
+        .nth(1)
+        .unwrap_or_default();
+    let promises = promises.split("\n## ").next().unwrap_or_default();
+    let is_test = |name: &str| {
+        name.matches('_').count() > 2 && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    let words = promises.split('`').skip(1).step_by(2);
+    let named: BTreeSet<&str> = words.filter(|word| is_test(word)).collect();
+    assert!(named.len() > 5, "the promises name their tests: {named:?}");
+    let declared: Vec<String> = source::files(&[".rs"])
+        .iter()
+        .map(|path| source::read(path))
+        .collect();
+    let is_missing = |name: &&&str| {
+        let declaration = format!("fn {name}(");
+        !declared.iter().any(|file| file.contains(&declaration))
+    };
+    let missing: Vec<String> = named
+        .iter()
+        .filter(is_missing)
+        .map(ToString::to_string)
+        .collect();
+    assert_none("tests that the README names and nobody wrote", &missing);
+}
+
 /// The rules whose line in docs/rules.md starts with `- **ST-7**`.
 fn known_rules() -> BTreeSet<String> {
     source::read(Path::new("docs/rules.md"))

@@ -12,7 +12,7 @@ use thalweg_types::limits::PRODUCERS_PER_PARTITION_MAX;
 use thalweg_types::{BrokerId, LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 const NOW: TimestampMs = TimestampMs(1);
-/// Sequences are counted from here, so that they wrap soon.
+/// Sequences are counted from here, so that they wrap soon (RP-65).
 const FIRST_SEQUENCE: i64 = (1 << 31) - 20;
 
 #[derive(Clone, Debug)]

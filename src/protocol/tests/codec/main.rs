@@ -3,7 +3,7 @@
 //! * `twin`: a second codec that interprets the notation, slow and dumb, makes random valid bytes
 //!   and says what they mean;
 //! * `round_trip`: what the twin made comes back equal, in every version of every message;
-//! * `differential`: so it does through the `kafka-protocol` crate, as far as that goes;
+//! * `differential`: so it does through the `kafka-protocol` crate, as far as that goes (BI-18);
 //! * `vectors`: bytes and JSON written by Kafka's own classes (tests/vectors/README.md) mean the
 //!   same to the twin and come back equal;
 //! * `grammar`: the notation itself;
