@@ -15,28 +15,26 @@ use crate::groups::{commit, fetch_all, with_coordinators};
 use crate::retention::large;
 use crate::wire::{Connection, Topic, error, newest, produce_request};
 
-/// The broker on plain system calls, where those of `calls` on `file` end with `errno`. strace steps aside
-/// (`-D`), so that the broker is our child and gets our signals.
+/// As [`failing_on`] of one file.
 pub fn failing(calls: &str, errno: &str, file: &str) -> Options {
+    failing_on(calls, errno, &[file])
+}
+
+/// The broker on plain system calls, where those of `calls` on `files` end with `errno`. strace steps aside
+/// (`-D`), so that the broker is our child and gets our signals.
+fn failing_on(calls: &str, errno: &str, files: &[&str]) -> Options {
     let trace = format!("trace={calls}");
     let inject = format!("inject={calls}:error={errno}");
-    let words = [
-        "strace",
-        "-D",
-        "-f",
-        "-qqq",
-        "-o",
-        "/dev/null",
-        "-P",
-        file,
-        "-e",
-        &trace,
-        "-e",
-        &inject,
-    ];
-    let leaked = words.map(|word| &*Box::leak(word.to_owned().into_boxed_str()));
+    let mut words = vec!["strace", "-D", "-f", "-qqq", "-o", "/dev/null"];
+    for file in files {
+        words.extend(["-P", file]);
+    }
+    words.extend(["-e", &trace, "-e", &inject]);
+    let leaked = words
+        .into_iter()
+        .map(|word| &*Box::leak(word.to_owned().into_boxed_str()));
     Options {
-        wrapper: leaked.to_vec(),
+        wrapper: leaked.collect(),
         ..Options::with(&[("thalweg.engine", "plain")])
     }
 }
@@ -89,6 +87,56 @@ fn st_25_a_failed_sync_of_the_only_disk_ends_the_broker() {
         newest::<ProduceRequest>(),
     );
     assert_ends(broker, &topic);
+}
+
+/// ST-25: where the metadata has a directory of its own, the broker goes on without one of the others and ends with
+/// the last.
+#[test]
+fn st_25_the_loss_of_the_last_log_directory_ends_the_broker() {
+    if !has_strace() {
+        return;
+    }
+    let config = "log.dirs=DATA/a, DATA/b\nmetadata.log.dir=DATA/m\n\
+                  listeners=PLAINTEXT://127.0.0.1:0\nthalweg.engine=plain\n";
+    let options = Options {
+        config: Some(config.to_owned()),
+        ..Options::default()
+    };
+    let mut broker = Broker::start_with(options.clone());
+    let mut client = broker.connect();
+    let topic = client.create_topic("t", 2, &[("flush.messages", "1")]);
+    for partition in 0..2 {
+        client.append(&topic, partition, plain(&["kept"]));
+    }
+    broker.stop();
+    let segments = [("a", 0), ("a", 1), ("b", 0), ("b", 1)].map(|(dir, partition)| {
+        let folder = broker.data().join(dir).join(format!("t-{partition}"));
+        folder.join("00000000000000000000.log")
+    });
+    let segments = segments.iter().filter(|file| file.is_file());
+    let files: Vec<&str> = segments.filter_map(|file| file.to_str()).collect();
+    assert_eq!(files.len(), 2, "{files:?}");
+    broker.start_again_with(Options {
+        config: options.config.clone(),
+        ..failing_on("fdatasync", "EIO", &files)
+    });
+    let mut client = broker.connect();
+    let refused = produce(&mut client, &topic, "refused");
+    assert_eq!(refused, ErrorCode::KafkaStorageError);
+    let got = values(&read_all(&mut client, &topic, 1, 0));
+    assert_eq!(got, [b"kept"]);
+    client.send(
+        &produce_request(&topic, 1, -1, plain(&["refused"])),
+        newest::<ProduceRequest>(),
+    );
+    let status = broker.wait_for_end();
+    assert_eq!(status.code(), Some(6), "{}", broker.log().join("\n"));
+    broker.wait_for_log("fatal: no log directory works any more");
+    broker.start_again_with(options);
+    for partition in 0..2 {
+        let got = values(&read_all(&mut broker.connect(), &topic, partition, 0));
+        assert_eq!(got[0], b"kept");
+    }
 }
 
 /// ST-22: so it does where the file system has turned read-only.

@@ -6,7 +6,7 @@ use thalweg_protocol::messages::ProduceRequest;
 
 use crate::administering::alter;
 use crate::batch::{plain, read_all, values};
-use crate::broker::{Broker, Options, eventually};
+use crate::broker::{Broker, Options, eventually, is_long};
 use crate::gate::Gate;
 use crate::idempotence;
 use crate::wire::{Connection, Topic, error, newest, only, produce_request};
@@ -121,6 +121,46 @@ fn r2_the_setting_is_live_and_has_a_default_of_the_broker() {
     broker.start_again();
     let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
     assert_eq!(got, [&b"cached"[..], b"durable", b"by default"]);
+}
+
+/// ST-23: a disk that does not answer holds up who waits for it, in the long form until they are told so, and nobody
+/// else on any core. How long it has been silent can be seen. Afterwards everything is there once.
+#[test]
+fn st_23_a_stalled_disk_holds_up_nobody_else_and_leaves_no_duplicates() {
+    let (gate, options) = Gate::at("ack flush");
+    let broker = Broker::start_with(options);
+    let mut client = broker.connect();
+    let durable = client.create_topic("durable", 1, &[WAITS]);
+    let others = client.create_topic("others", 4, &[]);
+    let id = idempotence::new_id(&mut client);
+    let batch = idempotence::batch(id, 0, 0, &["once"]);
+    let silent = || broker.metric("thalweg_log_dir_oldest_operation_seconds", &[]);
+    gate.close();
+    let mut first = sent(&broker, &durable, -1, batch.clone());
+    eventually("the disk is seen to be silent", || {
+        (silent() > 0.2).then_some(())
+    });
+    for partition in 0..4 {
+        assert_eq!(client.append(&others, partition, plain(&["at once"])), 0);
+        assert_eq!(read_all(&mut client, &others, partition, 0).len(), 1);
+    }
+    assert!(!first.has_answer());
+    if is_long() {
+        assert_eq!(answered(&mut first).0, ErrorCode::RequestTimedOut);
+        broker.wait_for_log("the disk does not answer");
+    }
+    let mut again = sent(&broker, &durable, -1, batch);
+    broker.wait_for_metric("thalweg_produce_retries_total", &[]);
+    gate.release();
+    if is_long() {
+        broker.wait_for_log("the disk answers again");
+    } else {
+        assert_eq!(answered(&mut first), (ErrorCode::None, 0));
+    }
+    assert_eq!(answered(&mut again), (ErrorCode::None, 0));
+    assert_eq!(client.end_offset(&durable, 0), 1);
+    assert_eq!(read_all(&mut client, &durable, 0, 0).len(), 1);
+    eventually("the disk answers", || (silent() == 0.0).then_some(()));
 }
 
 /// ST-18, ST-25: an fdatasync that failed is not tried again, what it was to cover is not acknowledged, and

@@ -11,7 +11,7 @@ use std::time::Duration;
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::ProduceRequest;
 
-use crate::batch::{CODECS, compressed, read_all};
+use crate::batch::{CODECS, compressed, plain, read_all, values};
 use crate::broker::{Broker, Options, eventually, is_long};
 use crate::wire::{Connection, Topic, newest, only, produce_request};
 
@@ -38,6 +38,27 @@ fn rp_16_what_was_acknowledged_survives_every_kill() {
         broker.start_again();
         check(&mut broker.connect(), &topic, &acked);
     }
+}
+
+/// Without acknowledgements only what is still on its way is lost: what the broker has taken before it answers a later
+/// request of the connection is there after a kill.
+#[test]
+fn rp_6_what_was_taken_without_acks_survives_a_kill() {
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topic = client.create_topic("unanswered", 1, &[]);
+    let version = newest::<ProduceRequest>();
+    for number in 0..50 {
+        let request = produce_request(&topic, 0, 0, plain(&[format!("{number}")]));
+        client.send(&request, version);
+    }
+    assert_eq!(client.append(&topic, 0, plain(&["answered"])), 50);
+    broker.kill();
+    broker.start_again();
+    let got = values(&read_all(&mut broker.connect(), &topic, 0, 0));
+    let wanted = (0..50).map(|number| format!("{number}").into_bytes());
+    let wanted: Vec<_> = wanted.chain([b"answered".to_vec()]).collect();
+    assert_eq!(got, wanted);
 }
 
 /// BI-38: a stop in the midst of writing ends in time, in order, and loses nothing either.
