@@ -49,3 +49,37 @@ impl Pace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, time};
+
+    use super::Pace;
+    use crate::CleanError;
+
+    #[test]
+    fn bytes_take_their_time_and_a_stop_ends_the_wait() {
+        let runtime = Runtime::new(RuntimeOptions {
+            engine: EngineChoice::Plain,
+            ..RuntimeOptions::default()
+        });
+        runtime.expect("a runtime").block_on(async {
+            let stop = Arc::new(AtomicBool::new(false));
+            let mut pace = Pace::new(10_000.0, Arc::clone(&stop));
+            let began = time::now();
+            for _ in 0..2 {
+                pace.spend(500).await.expect("not stopped");
+            }
+            // Less than a millisecond of a tenth of a second is not waited for.
+            assert!(time::now() - began >= Duration::from_millis(99));
+            assert_eq!(pace.spent, 1_000);
+            stop.store(true, Ordering::Relaxed);
+            let stopped = pace.spend(usize::MAX >> 30).await;
+            assert!(matches!(stopped, Err(CleanError::Stopped)));
+        });
+    }
+}

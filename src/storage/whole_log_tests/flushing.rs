@@ -337,6 +337,23 @@ fn st_30_zeros_ahead_are_no_part_of_the_log_and_go_at_a_clean_stop() {
     });
 }
 
+#[test]
+fn st_30_a_log_that_only_schedules_flushes_has_no_zeros_ahead() {
+    on_plain_engine(|dir| async move {
+        let options = LogOptions {
+            flush_messages: 3,
+            ..with_zeros(LogOptions::default())
+        };
+        let test = TestLog::create(&dir, options).await;
+        for _ in 0..4 {
+            test.append(3);
+            test.settle_on_disk().await;
+            test.settle_zeros().await;
+            assert_eq!(file_bytes(&dir, &test), test.log.size_bytes());
+        }
+    });
+}
+
 /// Random appends, crashes with and without marks, and stops of a log with zeros ahead, against a list of
 /// its bytes.
 #[test]
