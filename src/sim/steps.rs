@@ -323,6 +323,8 @@ impl Life<'_> {
         let (sink, way) = sink(one.partition);
         let (name, topic_id) = (one.partition.name.clone(), one.partition.topic_id);
         let made = thalweg_storage::Log::create(&self.root, name, topic_id, options, sink).await;
+        // As the broker does.
+        let made = made.inspect_err(|error| checkpoints.dir.health().judge_opening(error));
         one.log = self.or_end(made)?;
         way.lead_to(&one.log);
         one.way = way;
