@@ -276,6 +276,13 @@ impl Broker {
         self.process = Some(Process::start(&self.data(), &self.options));
     }
 
+    /// As [`Broker::start_again`], where the start may be refused: how the process has ended then, and what it said.
+    pub fn try_start_again(&mut self) -> Result<(), (ExitStatus, String)> {
+        assert!(self.life().ended, "the broker was not stopped");
+        self.process = Some(Process::try_start(&self.data(), &self.options)?);
+        Ok(())
+    }
+
     /// As [`Broker::start_again`], with other options from now on.
     pub fn start_again_with(&mut self, options: Options) {
         self.options = options;
@@ -303,6 +310,11 @@ impl Broker {
 
 impl Process {
     fn start(data: &Path, options: &Options) -> Process {
+        Process::try_start(data, options)
+            .unwrap_or_else(|(_, said)| panic!("the broker did not start:\n{said}"))
+    }
+
+    fn try_start(data: &Path, options: &Options) -> Result<Process, (ExitStatus, String)> {
         let mut child = serve_command(data, options)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -313,21 +325,22 @@ impl Process {
         let sink = Arc::clone(&log);
         std::thread::spawn(move || sink.fill(BufReader::new(stderr)));
         let mut wait = |text: &str| match log.wait_for(text) {
-            Ok(line) => address_in(&line),
+            Ok(line) => Ok(address_in(&line)),
             Err(lines) => {
                 child.kill().ok();
-                panic!("the broker did not start:\n{}", lines.join("\n"))
+                let status = child.wait().expect("our child");
+                Err((status, lines.join("\n")))
             }
         };
-        let metrics = wait("metrics address=");
-        let address = wait("listening address=");
-        Process {
+        let metrics = wait("metrics address=")?;
+        let address = wait("listening address=")?;
+        Ok(Process {
             child,
             log,
             address,
             metrics,
             ended: false,
-        }
+        })
     }
 
     fn end(&mut self, signal: Signal) -> ExitStatus {

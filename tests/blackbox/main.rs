@@ -5,6 +5,7 @@
 //! `THALWEG_TEST_AGAINST` to ask another broker.
 
 mod administering;
+mod any_damage;
 mod batch;
 mod blaming;
 mod broker;

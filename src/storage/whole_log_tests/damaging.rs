@@ -1,13 +1,13 @@
 //! Any file of a data directory, damaged in any way: repaired, kept from readers, or refused with a text
 //! that names it; never a panic, and never served once it was found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use thalweg_protocol::records::{BatchHeader, crc_matches};
-use thalweg_types::{ClusterId, Offset};
+use thalweg_types::{ClusterId, Offset, TopicPartition};
 
 use super::repairing::{EXPECTED, policy, stopped};
 use super::{
@@ -15,7 +15,10 @@ use super::{
 };
 use crate::inspect::{InspectOptions, Item, Severity, inspect};
 use crate::repair::{examine, repair};
-use crate::{LogDir, OpenPolicy, ReadError};
+use crate::{
+    BoundOffsets, Checkpoint, LogDir, LogError, OpenPolicy, PartitionName, PartitionOffsets,
+    ReadError, RecoveryPoints,
+};
 
 /// Bytes of batches by their offset.
 type Content = BTreeMap<i64, Vec<u8>>;
@@ -47,6 +50,53 @@ async fn content(test: &TestLog) -> Content {
         at = plan.next_offset.max(at.plus(1));
     }
     found
+}
+
+/// As [`stopped`] leaves it, with every kind of file that a directory may have beside.
+async fn with_all_files(path: &Path) {
+    stopped(path).await;
+    let partition = path.join("t-0");
+    let snapshot = thalweg_replica::Producers::default().to_snapshot();
+    for (file, content) in [
+        ("00000000000000000240.snapshot", &snapshot[..]),
+        ("00000000000000000000.txnindex", b""),
+        (crate::quarantine::QUARANTINE, b"0\n0\n"),
+    ] {
+        std::fs::write(partition.join(file), content).expect("written");
+    }
+    let dir = LogDir::open(path, policy()).await.expect("opened");
+    let written = async {
+        let of = |offset| PartitionOffsets::from([(name(), Offset(offset))]);
+        let bound = |name: PartitionName, offset| {
+            let mut entries = BoundOffsets::default();
+            entries.insert(name, TOPIC_ID, Offset(offset));
+            entries
+        };
+        dir.record_whole(&BTreeSet::new()).await?;
+        dir.write_marks(&of(240)).await?;
+        let id = TopicPartition {
+            topic: TOPIC_ID,
+            partition: name().partition,
+        };
+        let points = RecoveryPoints::from([(id, Offset(240))]);
+        dir.write_known_points(&points).await?;
+        let high = Checkpoint::HighWatermark;
+        dir.write_checkpoint(high, &of(240)).await?;
+        let starts = Checkpoint::LogStart;
+        dir.write_bound(starts, &bound(name(), 0)).await?;
+        for checkpoint in [
+            Checkpoint::Cleaner,
+            Checkpoint::FoundDamaged,
+            Checkpoint::DamagedAfterKill,
+            Checkpoint::Unopened,
+            Checkpoint::AcceptedGaps,
+        ] {
+            let elsewhere = bound(PartitionName::new("u", 0), 7);
+            dir.write_bound(checkpoint, &elsewhere).await?;
+        }
+        Ok::<(), LogError>(())
+    };
+    written.await.expect("written");
 }
 
 /// All files of a directory, in a certain order.
@@ -206,7 +256,7 @@ fn any_damage_of_any_file_is_repaired_kept_from_readers_or_refused() {
     on_plain_engine(|path| async move {
         let (whole, other) = (path.join("whole"), path.join("other"));
         for dir in [&whole, &other] {
-            stopped(dir).await;
+            with_all_files(dir).await;
         }
         edit(&other.join("meta.properties"), |bytes| {
             let text =
@@ -229,7 +279,12 @@ fn any_damage_of_any_file_is_repaired_kept_from_readers_or_refused() {
             copy_dir(&whole, &damaged);
             let times = 1 + dice.below(3);
             let told = (0..times).map(|_| damage(&mut dice, &damaged, &other));
-            let told = told.collect::<Vec<_>>().join(", ");
+            let mut told = told.collect::<Vec<_>>().join(", ");
+            if seed % 2 == 0 {
+                // As after a kill: what the marks say counts.
+                drop(std::fs::remove_file(damaged.join(".kafka_cleanshutdown")));
+                told += ", killed";
+            }
             one_round(&damaged, &ours, &format!("seed {seed}: {told}")).await;
         }
     });
