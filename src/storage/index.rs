@@ -33,8 +33,8 @@ pub enum IndexDamage {
     /// An entry points outside of the segment.
     #[error("entry {0} points outside of the segment")]
     Range(usize),
-    /// The last entry of a time index does not fit the batches.
-    #[error("its last timestamp is not what its log has")]
+    /// The last entry does not fit the batches.
+    #[error("its last entry is not what its log has")]
     Contradicted,
 }
 

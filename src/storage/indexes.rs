@@ -146,10 +146,8 @@ impl Indexes {
 
     /// Shows a batch after [`Indexes::from_files`]; the first may be the one the last entry names.
     pub(crate) fn on_resumed(&mut self, batch: &BatchMark) {
-        let is_last_indexed = self
-            .offsets
-            .last()
-            .is_some_and(|e| u64::from(e.position) == batch.position);
+        let last_indexed = self.offsets.last();
+        let last_indexed = last_indexed.filter(|e| u64::from(e.position) == batch.position);
         let told = self.told;
         let told = told.filter(|told| batch.base_offset <= told.batch_last_offset);
         match told.map(|told| told.holds(batch)) {
@@ -157,7 +155,9 @@ impl Indexes {
             Some(Holds::No) => self.contradicted = true,
             Some(Holds::NotThere) | None => {}
         }
-        if is_last_indexed {
+        if let Some(entry) = last_indexed {
+            let named = relative(self.base, batch.last_offset);
+            self.contradicted |= named != Some(entry.relative_offset);
             // Both indexes get their entries at once.
             let max = self.max.map_or(TimestampMs::NONE, |max| max.timestamp);
             self.contradicted |= max < batch.max_timestamp;
@@ -168,7 +168,7 @@ impl Indexes {
         }
     }
 
-    /// True when the file of the time index does not fit the batches that were shown.
+    /// True when a file of an index does not fit the batches that were shown.
     pub(crate) fn is_contradicted(&self) -> bool {
         self.contradicted
     }
@@ -184,7 +184,9 @@ impl Indexes {
     /// Shows the next batch of the segment.
     pub(crate) fn on_batch(&mut self, batch: &BatchMark) {
         self.note(batch);
+        // One that lies is made anew: behind a wrong entry others might not ascend.
         if self.bytes_since_entry > self.interval_bytes
+            && !self.contradicted
             && let Some(relative_offset) = relative(self.base, batch.last_offset)
             && let Ok(position) = u32::try_from(batch.position)
         {
@@ -356,6 +358,26 @@ mod tests {
             assert_eq!(resumed.offsets.encode(), straight.offsets.encode());
             assert_eq!(resumed.times.encode(), straight.times.encode());
             assert_eq!(resumed.max_timestamp(), straight.max_timestamp());
+        }
+    }
+
+    /// The log has grown since the file was saved, and the last entry names a later offset than the batch there has.
+    #[test]
+    fn st_9_a_last_entry_that_names_another_offset_is_told() {
+        let all = marks(40);
+        let mut saved = Indexes::new(Offset(100), 4_096);
+        all[..12].iter().for_each(|mark| saved.on_batch(mark));
+        let times = saved.times.encode();
+        for wrong in [0, 1, 90, 1_000] {
+            let mut offsets = saved.offsets.encode().to_vec();
+            let at = offsets.len() - 8;
+            let relative = 119 + wrong - 10;
+            offsets[at..at + 4].copy_from_slice(&i32::to_be_bytes(relative));
+            let resumed = Indexes::from_files(Offset(100), 4_096, &offsets, &times, 12_000);
+            let mut resumed = resumed.expect("valid");
+            let from = (resumed.resume_position() / 1_000) as usize;
+            all[from..].iter().for_each(|mark| resumed.on_resumed(mark));
+            assert_eq!(resumed.is_contradicted(), wrong != 0, "{wrong}");
         }
     }
 }
