@@ -72,6 +72,10 @@ pub fn run(options: &RebalanceOptions) -> Result<()> {
     target
         .properties
         .push("group.initial.rebalance.delay.ms=2000".to_owned());
+    // Each change is shared out, which costs most, and no heartbeat is only one that waits for the next time.
+    target
+        .properties
+        .push("group.consumer.assignment.interval.ms=0".to_owned());
     let target = Target::ready(&target)?;
     let pid = target
         .pid

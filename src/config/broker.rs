@@ -426,6 +426,12 @@ impl BrokerConfig {
         self.int("group.consumer.heartbeat.interval.ms")
     }
 
+    /// `group.consumer.assignment.interval.ms`.
+    #[must_use]
+    pub fn group_consumer_assignment_interval_ms(&self) -> i32 {
+        self.int("group.consumer.assignment.interval.ms")
+    }
+
     /// `group.consumer.max.size`.
     #[must_use]
     pub fn group_consumer_max_size(&self) -> usize {

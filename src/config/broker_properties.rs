@@ -135,6 +135,15 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     )
     .active(),
     Property::broker(
+        "group.consumer.assignment.interval.ms",
+        NATURAL_INT,
+        "1000",
+        "Least time between two distributions of a group of the newer protocol (KIP-1263): what changes \
+         meanwhile is shared out together, with the first heartbeat after it. 0: with each change.",
+    )
+    .active()
+    .live(),
+    Property::broker(
         "group.consumer.assignors",
         Kind::List(Items::OneOf(ASSIGNORS)),
         "uniform,range",
@@ -147,6 +156,14 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         POSITIVE_INT,
         "5000",
         "How often members of the newer protocol are told to send heartbeats.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.max.assignment.interval.ms",
+        NATURAL_INT,
+        "15000",
+        "Largest `consumer.assignment.interval.ms` that a group may be given, and \
+         largest value of `group.consumer.assignment.interval.ms`.",
     )
     .active(),
     Property::broker(
@@ -180,6 +197,14 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Whether a group with members may change its protocol: `upgrade` lets a member of the newer one \
          into a classic group, `downgrade` makes a group classic again when its last member of the \
          newer one goes, `bidirectional` both, `disabled` neither.",
+    )
+    .active(),
+    Property::broker(
+        "group.consumer.min.assignment.interval.ms",
+        NATURAL_INT,
+        "0",
+        "Smallest `consumer.assignment.interval.ms` that a group may be given, and \
+         smallest value of `group.consumer.assignment.interval.ms`.",
     )
     .active(),
     Property::broker(

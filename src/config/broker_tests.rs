@@ -53,6 +53,7 @@ fn every_getter_of_groups_fits_its_property() {
     assert_eq!(c.group_max_size(), i32::MAX as usize);
     assert_eq!(c.group_consumer_session_timeout_ms(), 45_000);
     assert_eq!(c.group_consumer_heartbeat_interval_ms(), 5_000);
+    assert_eq!(c.group_consumer_assignment_interval_ms(), 1_000);
     assert_eq!(c.group_consumer_max_size(), i32::MAX as usize);
     assert_eq!(c.group_consumer_assignors(), ["uniform", "range"]);
     assert_eq!(c.offset_metadata_max_bytes(), 4_096);

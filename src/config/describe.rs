@@ -223,6 +223,7 @@ mod tests {
             .iter()
             .map(|d| (d.value.as_deref(), d.source as i8, told(d)))
             .collect();
+        let assignment = vec![("group.consumer.assignment.interval.ms", "1000", 5)];
         let heartbeat = vec![("group.consumer.heartbeat.interval.ms", "5000", 5)];
         let session = vec![
             ("consumer.session.timeout.ms", "50000", 8),
@@ -230,7 +231,11 @@ mod tests {
         ];
         assert_eq!(
             told_of,
-            [(Some("5000"), 5, heartbeat), (Some("50000"), 8, session)]
+            [
+                (Some("1000"), 5, assignment),
+                (Some("5000"), 5, heartbeat),
+                (Some("50000"), 8, session)
+            ]
         );
     }
 

@@ -8,11 +8,24 @@ use crate::property::{Property, Scale, Scope, Synonym};
 use crate::topic::{layered_value, parse_override};
 use crate::value::{Bounds, Kind, Value};
 
+const ASSIGNMENT: &str = "consumer.assignment.interval.ms";
 const HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
 const SESSION: &str = "consumer.session.timeout.ms";
 
 /// Sorted by name; see [`crate::property::properties`].
 pub(crate) const GROUP_PROPERTIES: &[Property] = &[
+    Property::group(
+        ASSIGNMENT,
+        Kind::Int(Bounds::at_least(0)),
+        "1000",
+        &[Synonym {
+            name: "group.consumer.assignment.interval.ms",
+            scale: Scale::Same,
+        }],
+        "Least time between two distributions of the group, if it is of the newer protocol (KIP-1263): what \
+         changes meanwhile is shared out together, with the first heartbeat after it. 0: with each change.",
+    )
+    .active(),
     Property::group(
         HEARTBEAT,
         Kind::Int(Bounds::at_least(1)),
@@ -46,7 +59,13 @@ struct Bounded {
     max: &'static str,
 }
 
-const BOUNDED: [Bounded; 2] = [
+const BOUNDED: [Bounded; 3] = [
+    Bounded {
+        own: ASSIGNMENT,
+        broker: "group.consumer.assignment.interval.ms",
+        min: "group.consumer.min.assignment.interval.ms",
+        max: "group.consumer.max.assignment.interval.ms",
+    },
     Bounded {
         own: HEARTBEAT,
         broker: "group.consumer.heartbeat.interval.ms",
@@ -64,6 +83,8 @@ const BOUNDED: [Bounded; 2] = [
 /// What was set for one group; `None` where the broker's value holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupConfig {
+    /// `consumer.assignment.interval.ms`.
+    pub consumer_assignment_interval_ms: Option<i32>,
     /// `consumer.session.timeout.ms`.
     pub consumer_session_timeout_ms: Option<i32>,
     /// `consumer.heartbeat.interval.ms`.
@@ -122,6 +143,7 @@ impl GroupConfig {
                 let (min, max) = (broker.long(bounded.min), broker.long(bounded.max));
                 let value = i32::try_from(value.min(max).max(min)).ok();
                 match name {
+                    ASSIGNMENT => config.consumer_assignment_interval_ms = value,
                     SESSION => config.consumer_session_timeout_ms = value,
                     _heartbeat => config.consumer_heartbeat_interval_ms = value,
                 }
@@ -165,7 +187,7 @@ impl BrokerConfig {
                 return Some(conflict);
             }
         }
-        let [heartbeat, session] = BOUNDED.map(|bounded| bounded.broker);
+        let [_assignment, heartbeat, session] = BOUNDED.map(|bounded| bounded.broker);
         (self.long(heartbeat) >= self.long(session))
             .then(|| ConfigError::Conflict(format!("{heartbeat} must be less than {session}")))
     }
@@ -190,7 +212,9 @@ mod tests {
     fn a_group_is_checked_against_the_brokers_bounds() {
         const SESSION: &str = "consumer.session.timeout.ms";
         const HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
+        const ASSIGNMENT: &str = "consumer.assignment.interval.ms";
         assert_eq!(refusal(&[]), "");
+        assert_eq!(refusal(&[(ASSIGNMENT, Some("0"))]), "");
         assert_eq!(
             refusal(&[(SESSION, Some("60000")), (HEARTBEAT, Some("15000"))]),
             ""
@@ -216,6 +240,12 @@ mod tests {
                 "15001",
                 "must be less than or equal to group.consumer.max.heart",
             ),
+            (
+                ASSIGNMENT,
+                "15001",
+                "must be less than or equal to group.consumer.max.assignment",
+            ),
+            (ASSIGNMENT, "-1", "Invalid value -1 for configuration"),
             (
                 SESSION,
                 "0",
@@ -260,11 +290,13 @@ mod tests {
             "group.consumer.max.heartbeat.interval.ms=2000",
         ]);
         let stored = [
+            ("consumer.assignment.interval.ms", "20000"),
             ("consumer.heartbeat.interval.ms", "3000"),
             ("consumer.session.timeout.ms", "60000"),
             ("share.session.timeout.ms", "1"),
         ];
         let config = GroupConfig::resolve(&broker, stored);
+        assert_eq!(config.consumer_assignment_interval_ms, Some(15_000));
         assert_eq!(config.consumer_session_timeout_ms, Some(50_000));
         assert_eq!(config.consumer_heartbeat_interval_ms, Some(2_000));
         let config = GroupConfig::resolve(&broker, [("consumer.session.timeout.ms", "")]);
@@ -277,6 +309,10 @@ mod tests {
             (
                 "group.consumer.session.timeout.ms=10000",
                 "min.session.timeout.ms, which is 45000",
+            ),
+            (
+                "group.consumer.assignment.interval.ms=20000",
+                "max.assignment.interval.ms, which is 15000",
             ),
             (
                 "group.consumer.heartbeat.interval.ms=20000",

@@ -260,12 +260,9 @@ pub const KAFKA_KEYS: &[KafkaKeys] = &[
     KafkaKeys {
         title: "Details of consumer groups",
         status: Status::NotYet,
-        why: "Groups of both protocols work, and both are always on. Partitions are shared out as soon \
-              as something changes.",
+        why: "Groups of both protocols work, and both are always on. What a regular expression matches is \
+              looked at again as soon as topics change.",
         names: &[
-            "group.consumer.assignment.interval.ms",
-            "group.consumer.max.assignment.interval.ms",
-            "group.consumer.min.assignment.interval.ms",
             "group.consumer.regex.refresh.interval.ms",
             "group.coordinator.rebalance.protocols",
         ],

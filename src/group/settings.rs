@@ -45,6 +45,8 @@ pub struct ConsumerSettings {
     pub session_ms: i32,
     /// `group.consumer.heartbeat.interval.ms`.
     pub heartbeat_ms: i32,
+    /// `group.consumer.assignment.interval.ms`.
+    pub assignment_ms: i32,
     /// `group.consumer.max.size`, in members.
     pub size_max: usize,
     /// `group.consumer.assignors`, the preferred one first.
@@ -100,6 +102,7 @@ impl Default for ConsumerSettings {
         ConsumerSettings {
             session_ms: 45_000,
             heartbeat_ms: 5_000,
+            assignment_ms: 1_000,
             size_max: i32::MAX as usize,
             assignors: Assignor::ALL.to_vec(),
             migration: Migration::Bidirectional,

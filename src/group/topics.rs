@@ -20,6 +20,8 @@ pub struct GroupSettings {
     pub session_ms: Option<i32>,
     /// `consumer.heartbeat.interval.ms`.
     pub heartbeat_ms: Option<i32>,
+    /// `consumer.assignment.interval.ms`.
+    pub assignment_ms: Option<i32>,
 }
 
 /// What the shell knows when it is asked. It may be ahead of the requests.

@@ -541,6 +541,7 @@ fn settings(config: &BrokerConfig) -> Settings {
         consumer: ConsumerSettings {
             session_ms: config.group_consumer_session_timeout_ms(),
             heartbeat_ms: config.group_consumer_heartbeat_interval_ms(),
+            assignment_ms: config.group_consumer_assignment_interval_ms(),
             size_max: config.group_consumer_max_size(),
             assignors: config
                 .group_consumer_assignors()

@@ -66,6 +66,10 @@ impl TopicCatalog for Catalog {
         GroupSettings {
             session_ms: config.consumer_session_timeout_ms,
             heartbeat_ms: config.consumer_heartbeat_interval_ms,
+            // The broker's may change while it runs.
+            assignment_ms: config
+                .consumer_assignment_interval_ms
+                .or_else(|| Some(view.config.group_consumer_assignment_interval_ms())),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Settings changed while the broker runs, more partitions, deleted records, epochs and sizes.
 
 use thalweg_protocol::messages::{
-    ConsumerGroupHeartbeatRequest, CreateAclsRequest, CreatePartitionsRequest,
-    DeleteRecordsRequest, DescribeAclsRequest, DescribeClientQuotasRequest, DescribeConfigsRequest,
-    DescribeLogDirsRequest, DescribeTopicPartitionsRequest, IncrementalAlterConfigsRequest,
+    CreateAclsRequest, CreatePartitionsRequest, DeleteRecordsRequest, DescribeAclsRequest,
+    DescribeClientQuotasRequest, DescribeConfigsRequest, DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest, IncrementalAlterConfigsRequest,
     ListPartitionReassignmentsRequest, OffsetForLeaderEpochRequest, create_acls_request,
     create_partitions_request, delete_records_request, describe_configs_request,
     describe_configs_response, describe_log_dirs_request, describe_topic_partitions_request,
@@ -15,7 +15,6 @@ use thalweg_protocol::records::Codec;
 
 use crate::batch::{compressed, plain, read_all, values};
 use crate::broker::{Broker, Options};
-use crate::groups;
 use crate::wire::{Connection, Topic, error, newest};
 
 const TOPIC: i8 = 2;
@@ -46,7 +45,7 @@ pub fn alter(
     error(response.responses[0].error_code)
 }
 
-fn describe(
+pub fn describe(
     client: &mut Connection,
     kind: i8,
     name: &str,
@@ -64,7 +63,7 @@ fn describe(
     client.call(&request, version).results.remove(0)
 }
 
-fn value_of(result: &describe_configs_response::DescribeConfigsResult, key: &str) -> String {
+pub fn value_of(result: &describe_configs_response::DescribeConfigsResult, key: &str) -> String {
     let found = result.configs.iter().find(|config| config.name == key);
     let found = found.unwrap_or_else(|| panic!("{key} is not told"));
     found.value.clone().unwrap_or_default()
@@ -422,71 +421,4 @@ fn rp_107_another_codec_is_for_new_batches_only() {
     );
     let refused = client.produce(&topic, 0, -1, compressed(Codec::Gzip, &[&text]));
     assert_eq!(error(refused.error_code), ErrorCode::MessageTooLarge);
-}
-
-const GROUP: i8 = 32;
-
-#[test]
-fn rp_113_settings_of_a_group_reach_its_members_at_their_next_heartbeat() {
-    const HEARTBEAT: &str = "consumer.heartbeat.interval.ms";
-    let mut broker = Broker::start_with(groups::options());
-    let mut client = groups::with_coordinators(&broker);
-    client.create_topic("t", 1, &[]);
-    let told = describe(&mut client, GROUP, "g", 4);
-    assert_eq!(value_of(&told, HEARTBEAT), "5000");
-    let beat = |client: &mut Connection, epoch| {
-        let request = ConsumerGroupHeartbeatRequest {
-            group_id: "g".to_owned(),
-            member_id: "m".to_owned(),
-            member_epoch: epoch,
-            rebalance_timeout_ms: 60_000,
-            subscribed_topic_names: Some(vec!["t".to_owned()]),
-            topic_partitions: Some(Vec::new()),
-            ..ConsumerGroupHeartbeatRequest::default()
-        };
-        groups::once_loaded(|| {
-            let answer = client.call(&request, newest::<ConsumerGroupHeartbeatRequest>());
-            (error(answer.error_code), answer)
-        })
-    };
-    let joined = beat(&mut client, 0);
-    assert_eq!(
-        (joined.member_epoch, joined.heartbeat_interval_ms),
-        (1, 5_000)
-    );
-    let code = alter(&mut client, GROUP, "g", HEARTBEAT, Some("7000"));
-    assert_eq!(code, ErrorCode::None);
-    assert_eq!(beat(&mut client, 1).heartbeat_interval_ms, 7_000);
-    for (name, value, code) in [
-        ("g", "20000", ErrorCode::InvalidConfig),
-        ("g", "soon", ErrorCode::InvalidConfig),
-        ("", "7000", ErrorCode::InvalidRequest),
-    ] {
-        assert_eq!(
-            alter(&mut client, GROUP, name, HEARTBEAT, Some(value)),
-            code
-        );
-    }
-    let code = alter(
-        &mut client,
-        GROUP,
-        "g",
-        "share.session.timeout.ms",
-        Some("45000"),
-    );
-    assert_eq!(code, ErrorCode::InvalidConfig);
-
-    drop(client);
-    broker.kill();
-    broker.start_again();
-    let mut client = broker.connect();
-    let told = describe(&mut client, GROUP, "g", 4);
-    assert_eq!(value_of(&told, HEARTBEAT), "7000");
-    assert_eq!(told.configs[0].config_source, 8);
-    assert_eq!(beat(&mut client, 1).heartbeat_interval_ms, 7_000);
-    assert_eq!(
-        alter(&mut client, GROUP, "g", HEARTBEAT, None),
-        ErrorCode::None
-    );
-    assert_eq!(beat(&mut client, 1).heartbeat_interval_ms, 5_000);
 }

@@ -17,6 +17,7 @@ fn with_topic(name: &str, partitions: &str) -> Broker {
         ("offsets.topic.num.partitions", "4"),
         ("group.consumer.min.heartbeat.interval.ms", "100"),
         ("group.consumer.heartbeat.interval.ms", "100"),
+        ("group.consumer.assignment.interval.ms", "0"),
     ]));
     let create = ["topic", "create", name, "--partitions", partitions];
     against(&broker, &create, 0);

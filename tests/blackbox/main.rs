@@ -34,6 +34,7 @@ mod kill_loop;
 mod limits;
 mod log_dirs;
 mod moving;
+mod newer_groups;
 mod offsets;
 mod producing;
 mod refusals;

@@ -367,7 +367,7 @@ impl Group {
         let instance = request.group_instance_id.as_deref();
         let member = self.classic_member(&request.member_id, instance, request.generation_id)?;
         let id = Rc::clone(&member.id);
-        let epoch = self.consumer.as_ref().map_or(0, |c| c.epoch);
+        let epoch = self.consumer.as_ref().map_or(0, |c| c.target_epoch);
         if epoch > member.epoch && member.state != MemberState::Unrevoked {
             self.expect_join(turn, &id);
             return Err(ErrorCode::RebalanceInProgress);
@@ -396,12 +396,16 @@ impl Group {
         request: &HeartbeatRequest,
     ) -> Result<HeartbeatResponse, ErrorCode> {
         let instance = request.group_instance_id.as_deref();
+        self.classic_member(&request.member_id, instance, request.generation_id)?;
+        // It may be the only one who comes by when that is due.
+        self.share_out_anew(turn);
         let member = self.classic_member(&request.member_id, instance, request.generation_id)?;
         let id = Rc::clone(&member.id);
         let Some(consumer) = self.consumer.as_deref() else {
             return Err(ErrorCode::UnknownMemberId);
         };
-        let is_behind = member.epoch < consumer.epoch
+        // Joining again brings nothing before there is a newer distribution.
+        let is_behind = member.epoch < consumer.target_epoch
             || match member.state {
                 MemberState::Stable => false,
                 MemberState::Unrevoked => true,

@@ -312,10 +312,14 @@ impl Group {
         let Some(member) = consumer.members.get(id) else {
             return;
         };
-        let none = Partitions::default();
-        let target = consumer.targets.get(id).unwrap_or(&none);
+        let is_lagging = consumer.target_epoch < consumer.epoch;
+        let is_there = member.state == MemberState::Stable && member.epoch == consumer.target_epoch;
+        if is_there && !is_lagging {
+            return;
+        }
+        let target = consumer.target_of(member, turn.topics);
         let is_held = |topic, partition| consumer.holders.contains_key(&(topic, partition));
-        let step = next_step(member, consumer.target_epoch, target, owned, is_held);
+        let step = next_step(member, consumer.target_epoch, &target, owned, is_held);
         let Some(step) = step.filter(|step| {
             step.epoch != member.epoch
                 || step.state != member.state
@@ -422,6 +426,13 @@ impl Turn<'_> {
     fn session_ms(&self, group: &str) -> i32 {
         let own = self.topics.group(group).session_ms;
         own.unwrap_or(self.settings.consumer.session_ms)
+    }
+
+    /// Least time between two distributions of a group, in milliseconds.
+    pub(crate) fn assignment_ms(&self, group: &str) -> u64 {
+        let own = self.topics.group(group).assignment_ms;
+        let ms = own.unwrap_or(self.settings.consumer.assignment_ms);
+        u64::try_from(ms).unwrap_or(0)
     }
 
     fn heartbeat_ms(&self, group: &str) -> i32 {

@@ -84,7 +84,7 @@ impl Group {
             Key::TargetEpoch => ConsumerRecord::TargetEpoch(consumer.map(|c| {
                 ConsumerGroupTargetAssignmentMetadataValue {
                     assignment_epoch: c.target_epoch,
-                    ..Default::default()
+                    assignment_timestamp: c.decided_wall_ms,
                 }
             })),
             Key::Member(id) => {
@@ -155,7 +155,9 @@ impl ConsumerGroup {
                 self.metadata_hash = value.metadata_hash;
             }
             ConsumerRecord::TargetEpoch(value) => {
-                self.set_target_epoch(value.map_or(0, |value| value.assignment_epoch));
+                let value = value.unwrap_or_default();
+                self.decided_wall_ms = value.assignment_timestamp;
+                self.set_target_epoch(value.assignment_epoch);
             }
             ConsumerRecord::Member(id, Some(value)) => {
                 let before = self.take(&id);

@@ -23,12 +23,15 @@ mod record;
 mod share;
 mod since;
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_types::TopicId;
+
+use crate::topics::Topics;
 
 pub use assignor::Assignor;
 pub(crate) use log::Key;
@@ -117,6 +120,10 @@ pub(crate) struct ConsumerGroup {
     pub(crate) metadata_hash: i64,
     /// Epoch that `targets` are for.
     pub(crate) target_epoch: i32,
+    /// When they were decided, in monotonic milliseconds; `None` = not in this life.
+    pub(crate) decided_at: Option<u64>,
+    /// The same by the wall clock, for the log.
+    pub(crate) decided_wall_ms: i64,
     pub(crate) members: BTreeMap<Rc<str>, ConsumerMember>,
     /// Member of each instance.
     pub(crate) instances: HashMap<Rc<str>, Rc<str>>,
@@ -279,6 +286,33 @@ impl ConsumerGroup {
             .values()
             .filter(|member| self.is_settled(member));
         self.settled = settled.count();
+    }
+
+    /// What a member is to have of its topics. The last distribution may be older than its subscription, and what
+    /// it does not subscribe to any more it gives up at once.
+    pub(crate) fn target_of(
+        &self,
+        member: &ConsumerMember,
+        topics: &Topics,
+    ) -> Cow<'_, Partitions> {
+        let Some(target) = self.targets.get(&member.id) else {
+            return Cow::default();
+        };
+        if self.target_epoch >= self.epoch {
+            return Cow::Borrowed(target);
+        }
+        let pattern = member.regex.as_ref();
+        let pattern = pattern.and_then(|regex| self.patterns.get(regex));
+        let has = |names: &[Rc<str>], name: &str| {
+            names.binary_search_by(|known| (**known).cmp(name)).is_ok()
+        };
+        let subscribed = target.topics().filter_map(|(id, list)| {
+            let name = topics.name(id)?;
+            let is_subscribed =
+                has(&member.topics, &name) || pattern.is_some_and(|p| has(&p.topics, &name));
+            is_subscribed.then(|| (id, list.to_vec()))
+        });
+        Cow::Owned(Partitions::of(subscribed))
     }
 
     /// True when a member is subscribed to `topic`, by name or by pattern.

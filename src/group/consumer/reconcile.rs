@@ -15,7 +15,7 @@ pub(crate) struct Step {
     pub(crate) revoking: Partitions,
 }
 
-/// The next step of a member towards its target; `None` when it is where it should be, or has yet to
+/// The next step of a member towards its target, which is no step when it is there; `None` when it has yet to
 /// give up what it was told to. `owned` is what it says that it has, `None` when it does not say;
 /// `is_held` tells whether anybody has a partition.
 pub(crate) fn next_step(
@@ -27,7 +27,6 @@ pub(crate) fn next_step(
 ) -> Option<Step> {
     let still_owns = |some: &Partitions| owned.is_none_or(|owned| owned.overlaps(some));
     match member.state {
-        MemberState::Stable if member.epoch == target_epoch => return None,
         MemberState::Unrevoked if still_owns(&member.revoking) => return None,
         MemberState::Stable | MemberState::Unrevoked | MemberState::Unreleased => {}
     }

@@ -71,7 +71,8 @@ impl Group {
         self.unlogged.insert(Key::Group);
     }
 
-    /// Decides who is to have what, if that is due.
+    /// Decides who is to have what, if that is due: something changed, and the last decision is as old as two of
+    /// them are to be apart (KIP-1263). What is not due yet comes with a later heartbeat.
     pub(crate) fn share_out_anew(&mut self, turn: &mut Turn<'_>) {
         let Some(consumer) = self.consumer.as_deref_mut() else {
             return;
@@ -79,6 +80,12 @@ impl Group {
         if consumer.target_epoch >= consumer.epoch {
             return;
         }
+        let due = |at: u64| at.saturating_add(turn.assignment_ms(&self.id));
+        if consumer.decided_at.is_some_and(|at| turn.now.ms < due(at)) {
+            return;
+        }
+        consumer.decided_at = Some(turn.now.ms);
+        consumer.decided_wall_ms = turn.now.wall.0;
         let shares = consumer.decide(turn.topics, &turn.settings.consumer.assignors);
         for (id, share) in shares {
             if consumer.set_target(&id, Some(share)) {

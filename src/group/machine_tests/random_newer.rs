@@ -88,6 +88,7 @@ fn sequence(seed: u64) {
 
 fn run(seed: u64, of: Clients) {
     let mut settings = Settings::default();
+    settings.consumer.assignment_ms = [0, 1_000, 5_000][seed as usize % 3];
     if of != Clients::OfTheNewerProtocol {
         let policies = [
             Migration::Bidirectional,

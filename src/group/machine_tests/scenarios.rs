@@ -29,6 +29,7 @@ scenarios! {
     rp_113_who_has_not_seen_its_share_keeps_what_it_had,
     rp_113_a_policy_says_which_way_groups_change,
     rp_113_settings_of_a_group_hold_from_the_next_heartbeat,
+    rp_113_distributions_are_as_far_apart_as_was_set,
     rp_90_offsets_of_a_transaction_wait_for_its_end,
     rp_115_offsets_in_transactions_are_kept,
     rp_114_only_committed_offsets_are_seen,

@@ -48,7 +48,7 @@ type Words<'a> = BTreeMap<&'a str, &'a str>;
 /// Runs a scenario and returns it with what happened under each command.
 pub(super) fn run(text: &str) -> String {
     let mut script = Script {
-        world: World::new(Settings::default()),
+        world: World::new(settings(&Words::new())),
         asked: Vec::new(),
         ids: BTreeMap::new(),
         notes: Vec::new(),
@@ -436,7 +436,7 @@ impl Script {
     }
 }
 
-/// Settings of a coordinator; Kafka's where nothing is said.
+/// Settings of a coordinator; Kafka's where nothing is said, except that what changes is shared out at once.
 fn settings(words: &Words<'_>) -> Settings {
     let mut settings = Settings::default();
     let number = |key: &str| -> Option<usize> { words.get(key).and_then(|n| n.parse().ok()) };
@@ -448,6 +448,7 @@ fn settings(words: &Words<'_>) -> Settings {
     settings.group_bytes_max = number("bytes").unwrap_or(settings.group_bytes_max);
     settings.bytes_max = number("all").unwrap_or(settings.bytes_max);
     settings.consumer.size_max = number("newer").unwrap_or(usize::MAX);
+    settings.consumer.assignment_ms = number("apart").map_or(0, |ms| ms as i32);
     if let Some(policy) = words.get("migration") {
         settings.consumer.migration = Migration::named(policy).expect("a policy");
     }
@@ -469,6 +470,7 @@ fn of_groups(words: &Words<'_>) -> GroupSettings {
     GroupSettings {
         session_ms: number("session"),
         heartbeat_ms: number("heartbeat"),
+        assignment_ms: number("apart"),
     }
 }
 
