@@ -1,5 +1,7 @@
 //! What operators ask: listing, describing and deleting groups.
 
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -7,6 +9,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use thalweg_protocol::messages::list_groups_response::ListedGroup;
+use thalweg_types::limits::{GROUPS_LISTED_PER_TURN, OFFSET_COMMIT_ROWS_PER_TURN};
 
 use crate::ask::{Answer, Effect, GroupQuery, Now, Token};
 use crate::commit::tombstone;
@@ -14,9 +17,11 @@ use crate::consumer::Key;
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
 use crate::member::Member;
+use crate::page::{DescribedPage, ListedPage, page_of};
+use crate::pending_offsets::Place;
 use crate::record::Record;
 use crate::subscription::CONSUMER;
-use crate::turn::Then;
+use crate::turn::{Then, Turn};
 
 /// First version of DescribeGroups that says when there is no such group (KIP-1043).
 const VERSION_GROUP_NOT_FOUND: i16 = 6;
@@ -26,25 +31,37 @@ pub(crate) const TYPE_CLASSIC: &str = "classic";
 pub(crate) const TYPE_CONSUMER: &str = "consumer";
 
 impl Coordinator {
-    pub(crate) fn list(&self, query: &GroupQuery) -> Vec<ListedGroup> {
-        let groups = self.groups.values();
-        let mut found: Vec<ListedGroup> = groups
-            .filter(|group| query.wants(group.shown()))
-            .map(|group| ListedGroup {
-                group_id: group.id.to_string(),
-                protocol_type: group.shown_protocol_type().to_owned(),
-                group_state: group.shown().name().to_owned(),
-                group_type: group.kind().to_owned(),
-            })
-            .collect();
-        found.sort_unstable_by(|a, b| a.group_id.cmp(&b.group_id));
-        found
+    pub(crate) fn list(&self, query: &GroupQuery, after: Option<&str>) -> ListedPage {
+        let from = after.map_or(Unbounded, Excluded);
+        let mut behind = self.groups.range::<str, _>((from, Unbounded));
+        let (mut groups, mut last) = (Vec::new(), None);
+        for (id, group) in behind.by_ref().take(GROUPS_LISTED_PER_TURN) {
+            last = Some(id);
+            if query.wants(group.shown()) {
+                groups.push(ListedGroup {
+                    group_id: id.to_string(),
+                    protocol_type: group.shown_protocol_type().to_owned(),
+                    group_state: group.shown().name().to_owned(),
+                    group_type: group.kind().to_owned(),
+                });
+            }
+        }
+        let rest = last.filter(|_| behind.next().is_some());
+        ListedPage {
+            groups,
+            rest: rest.map(ToString::to_string),
+        }
     }
 
-    pub(crate) fn describe(&self, id: &str, version: i16) -> DescribedGroup {
+    pub(crate) fn describe(
+        &self,
+        id: &str,
+        version: i16,
+        after: Option<&str>,
+    ) -> DescribedPage<DescribedGroup> {
         let group = self.groups.get(id);
         match group.filter(|group| group.consumer.is_none()) {
-            Some(group) => describe(group),
+            Some(group) => describe(group, after),
             None => {
                 let mut answer = DescribedGroup {
                     group_id: id.to_owned(),
@@ -58,7 +75,7 @@ impl Coordinator {
                         None => format!("Group {id} not found."),
                     });
                 }
-                answer
+                DescribedPage::whole(answer)
             }
         }
     }
@@ -98,30 +115,42 @@ impl Coordinator {
             for member in ids {
                 group.forget_pending(turn, &member);
             }
-            let mut records: Vec<Record> = in_flight
-                .keys()
-                .filter(|(topic, partition)| group.offsets.get(topic, *partition).is_none())
-                .map(|(topic, partition)| tombstone(&group.id, topic, *partition))
-                .collect();
-            let in_transactions = group.pending_offsets.places().filter(|place| {
-                let (topic, partition) = place;
-                group.offsets.get(topic, *partition).is_none() && !in_flight.contains_key(*place)
-            });
-            records.extend(in_transactions.map(|(topic, p)| tombstone(&group.id, topic, *p)));
-            for (topic, partitions) in group.offsets.topics() {
-                let of_topic = partitions.keys().map(|p| tombstone(&group.id, topic, *p));
-                records.extend(of_topic);
-            }
-            records.extend(group.end_records());
             group.transition(State::Dead, turn.now.wall);
-            group.writes += 1;
-            turn.write(&group.id, records, Then::Delete(token, answer(code)));
+            group.delete_on(turn, in_flight.into_keys(), token, answer(code));
         });
         None
     }
 }
 
 impl Group {
+    /// Goes on with a deletion: ends as many offsets as one turn of the core may, and with the last of them
+    /// `in_flight`, whose commits are on their way, and all the rest.
+    pub(crate) fn delete_on(
+        &mut self,
+        turn: &mut Turn<'_>,
+        in_flight: impl Iterator<Item = Place>,
+        token: Token,
+        answer: DeletableGroupResult,
+    ) {
+        let some = self.offsets.behind(None).take(OFFSET_COMMIT_ROWS_PER_TURN);
+        let some = some.map(|(topic, partition, _)| tombstone(&self.id, topic, partition));
+        let mut records: Vec<Record> = some.collect();
+        self.writes += 1;
+        if records.len() < self.offsets.len() {
+            // No commit begins meanwhile, and those on their way are offsets when this is written.
+            turn.write(&self.id, records, Then::DeleteOn(token, answer));
+            return;
+        }
+        let pending = self.pending_offsets.places().cloned();
+        let others: BTreeSet<Place> = in_flight.chain(pending).collect();
+        let others = others
+            .iter()
+            .filter(|(topic, partition)| self.offsets.get(topic, *partition).is_none());
+        records.extend(others.map(|(topic, p)| tombstone(&self.id, topic, *p)));
+        records.extend(self.end_records());
+        turn.write(&self.id, records, Then::Delete(token, answer));
+    }
+
     /// Kafka's name of its kind.
     fn kind(&self) -> &'static str {
         match self.consumer {
@@ -158,7 +187,7 @@ impl Group {
 }
 
 /// Metadata and shares only of a group at rest: before, they are still being decided.
-fn describe(group: &Group) -> DescribedGroup {
+fn describe(group: &Group, after: Option<&str>) -> DescribedPage<DescribedGroup> {
     let protocol = match group.state {
         State::Stable => group.protocol.as_deref(),
         State::Empty | State::PreparingRebalance | State::CompletingRebalance | State::Dead => None,
@@ -173,12 +202,14 @@ fn describe(group: &Group) -> DescribedGroup {
             .map(|_| member.assignment.clone())
             .unwrap_or_else(Bytes::new),
     };
-    DescribedGroup {
+    let (members, rest) = page_of(&group.members, after, |_| 0, one);
+    let group = DescribedGroup {
         group_id: group.id.to_string(),
         group_state: group.state.name().to_owned(),
         protocol_type: group.protocol_type.clone().unwrap_or_default(),
         protocol_data: protocol.unwrap_or_default().to_owned(),
-        members: group.members.values().map(one).collect(),
+        members,
         ..DescribedGroup::default()
-    }
+    };
+    DescribedPage { group, rest }
 }

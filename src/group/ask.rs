@@ -5,7 +5,6 @@ use thalweg_protocol::messages::consumer_group_describe_response;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::leave_group_response::MemberResponse;
-use thalweg_protocol::messages::list_groups_response::ListedGroup;
 use thalweg_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
@@ -22,6 +21,7 @@ use thalweg_types::TimestampMs;
 use crate::admin::{TYPE_CLASSIC, TYPE_CONSUMER};
 use crate::consumer::ConsumerState;
 use crate::group::{Shown, State};
+use crate::page::{DescribedPage, ListedPage};
 use crate::record::Record;
 
 /// The moment of an event.
@@ -127,14 +127,15 @@ pub enum Ask {
     FetchOffsets(OffsetFetchRequestGroup, Stability, Option<PlaceName>),
     /// OffsetDelete for partitions that exist.
     DeleteOffsets(OffsetDeleteRequest),
-    /// ListGroups.
-    List(GroupQuery),
-    /// One group of DescribeGroups.
-    Describe(String),
+    /// ListGroups, behind the second in the order of names; as many as one turn of the core may look at.
+    List(GroupQuery, Option<String>),
+    /// One group of DescribeGroups, with the members behind the second in the order of ids; as many as one turn of
+    /// the core may tell of.
+    Describe(String, Option<String>),
     /// ConsumerGroupHeartbeat.
     ConsumerHeartbeat(ConsumerGroupHeartbeatRequest),
-    /// One group of ConsumerGroupDescribe.
-    ConsumerDescribe(String),
+    /// One group of ConsumerGroupDescribe, as [`Ask::Describe`].
+    ConsumerDescribe(String, Option<String>),
     /// One group of DeleteGroups.
     Delete(String),
 }
@@ -182,13 +183,13 @@ answers! {
     /// To [`Ask::DeleteOffsets`].
     DeleteOffsets(OffsetDeleteResponse),
     /// To [`Ask::List`].
-    List(Result<Vec<ListedGroup>, ErrorCode>),
+    List(Result<ListedPage, ErrorCode>),
     /// To [`Ask::Describe`].
-    Describe(DescribedGroup),
+    Describe(DescribedPage<DescribedGroup>),
     /// To [`Ask::ConsumerHeartbeat`].
     ConsumerHeartbeat(ConsumerGroupHeartbeatResponse),
     /// To [`Ask::ConsumerDescribe`].
-    ConsumerDescribe(consumer_group_describe_response::DescribedGroup),
+    ConsumerDescribe(DescribedPage<consumer_group_describe_response::DescribedGroup>),
     /// To [`Ask::Delete`].
     Delete(DeletableGroupResult),
 }
@@ -243,24 +244,26 @@ impl Ask {
                 ..OffsetDeleteResponse::default()
             }
             .into(),
-            Ask::List(_) => Answer::List(Err(code)),
-            Ask::Describe(group) => DescribedGroup {
+            Ask::List(..) => Answer::List(Err(code)),
+            Ask::Describe(group, _) => DescribedPage::whole(DescribedGroup {
                 group_id: group.clone(),
                 error_code,
                 ..DescribedGroup::default()
-            }
+            })
             .into(),
             Ask::ConsumerHeartbeat(_) => ConsumerGroupHeartbeatResponse {
                 error_code,
                 ..ConsumerGroupHeartbeatResponse::default()
             }
             .into(),
-            Ask::ConsumerDescribe(group) => consumer_group_describe_response::DescribedGroup {
-                group_id: group.clone(),
-                error_code,
-                ..consumer_group_describe_response::DescribedGroup::default()
+            Ask::ConsumerDescribe(group, _) => {
+                DescribedPage::whole(consumer_group_describe_response::DescribedGroup {
+                    group_id: group.clone(),
+                    error_code,
+                    ..consumer_group_describe_response::DescribedGroup::default()
+                })
+                .into()
             }
-            .into(),
             Ask::Delete(group) => DeletableGroupResult {
                 group_id: group.clone(),
                 error_code,

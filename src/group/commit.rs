@@ -285,8 +285,9 @@ impl Coordinator {
         let in_flight = self.commits_in_flight(group);
         let mut records = Vec::new();
         let mut topics = Vec::with_capacity(request.topics.len());
+        let subscribed = group.subscribed_among(request.topics.iter().map(|t| t.name.as_str()));
         for topic in &request.topics {
-            let is_subscribed = group.is_subscribed(&topic.name);
+            let is_subscribed = subscribed.contains(topic.name.as_str());
             let name = group.offsets.name_of(&topic.name);
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for partition in &topic.partitions {

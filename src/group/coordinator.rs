@@ -10,6 +10,7 @@ use thalweg_protocol::messages::{
     SyncGroupRequest,
 };
 use thalweg_types::TimestampMs;
+use thalweg_types::limits::COORDINATOR_TIMERS_PER_TURN;
 
 use crate::ask::{
     Answer, Ask, Caller, Effect, Now, Token, WriteId, refused_commit, refused_join,
@@ -168,12 +169,17 @@ impl Coordinator {
                 Some(self.fetch_offsets(&request, wanted, after).into())
             }
             Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
-            Ask::List(query) => Some(Answer::List(Ok(self.list(&query)))),
-            Ask::Describe(group) => Some(self.describe(&group, caller.version).into()),
+            Ask::List(query, after) => Some(Answer::List(Ok(self.list(&query, after.as_deref())))),
+            Ask::Describe(group, after) => Some(
+                self.describe(&group, caller.version, after.as_deref())
+                    .into(),
+            ),
             Ask::ConsumerHeartbeat(request) => {
                 self.consumer_heartbeat(now, caller, &request, token, out)
             }
-            Ask::ConsumerDescribe(group) => Some(self.consumer_describe(&group).into()),
+            Ask::ConsumerDescribe(group, after) => {
+                Some(self.consumer_describe(&group, after.as_deref()).into())
+            }
             Ask::Delete(group) => self.delete(now, &group, token, out),
         };
         if let Some(answer) = answer {
@@ -208,6 +214,9 @@ impl Coordinator {
                 Then::Assign { generation, shares } => group.on_assigned(turn, generation, shares),
                 Then::Replace(made) => group.on_replaced(turn, made),
                 Then::Log(_) => {}
+                Then::DeleteOn(token, answer) => {
+                    group.delete_on(turn, std::iter::empty(), token, answer);
+                }
                 Then::Delete(token, answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     group.is_recorded = false;
@@ -264,7 +273,7 @@ impl Coordinator {
                 Then::Assign { generation, .. } => group.on_assign_failed(turn, generation, code),
                 Then::Replace(failed) => group.on_replace_failed(turn, failed, code),
                 Then::Log(keys) => group.unlogged.extend(keys),
-                Then::Delete(token, mut answer) => {
+                Then::DeleteOn(token, mut answer) | Then::Delete(token, mut answer) => {
                     group.transition(State::Empty, turn.now.wall);
                     answer.error_code = code.code();
                     turn.answer(token, answer);
@@ -280,9 +289,13 @@ impl Coordinator {
         self.timers.next()
     }
 
-    /// Time has passed.
+    /// Time has passed. Fires so many of the timers that are due, soonest first, as one turn of the core may;
+    /// [`Coordinator::next_deadline`] tells of the others.
     pub fn on_time(&mut self, now: Now, out: &mut Vec<Effect>) {
-        while let Some(timer) = self.timers.take_due(now.ms) {
+        for _ in 0..COORDINATOR_TIMERS_PER_TURN {
+            let Some(timer) = self.timers.take_due(now.ms) else {
+                return;
+            };
             match timer {
                 Timer::Session(id, member) => {
                     self.with_turn(&id, now, out, |group, turn| match group.consumer {

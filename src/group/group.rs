@@ -374,21 +374,36 @@ impl Group {
 
     /// True when deleting offsets of `topic` would take them from a member at work.
     pub(crate) fn is_subscribed(&self, topic: &str) -> bool {
+        !self.subscribed_among([topic]).is_empty()
+    }
+
+    /// Those of `topics` whose offsets members at work go by.
+    pub(crate) fn subscribed_among<'t>(
+        &self,
+        topics: impl IntoIterator<Item = &'t str>,
+    ) -> HashSet<&'t str> {
+        let topics = topics.into_iter();
         if let Some(consumer) = &self.consumer {
-            return consumer.is_subscribed(topic);
+            return topics.filter(|name| consumer.is_subscribed(name)).collect();
         }
         if self.members.is_empty() || self.protocol_type.as_deref() != Some(CONSUMER) {
-            return false;
+            return HashSet::new();
         }
-        let protocol = match &self.protocol {
-            Some(protocol) => protocol.as_str(),
+        let topics: HashSet<&str> = topics.collect();
+        let Some(protocol) = &self.protocol else {
             // Not decided yet: all that can be told is that consumers are joining.
-            None => return true,
+            return topics;
         };
-        self.members.values().any(|member| {
+        let mut subscribed = HashSet::new();
+        for member in self.members.values() {
             let metadata = member.metadata(protocol);
-            subscription::topics_of(&metadata).is_none_or(|topics| topics.contains(&topic))
-        })
+            let Some(names) = subscription::topics_of(&metadata) else {
+                return topics;
+            };
+            let known = names.iter().filter_map(|name| topics.get::<str>(name));
+            subscribed.extend(known);
+        }
+        subscribed
     }
 
     /// Nothing would be missed: no member, no offset, no record.

@@ -86,11 +86,6 @@ impl Offsets {
         }))
     }
 
-    /// Topics sorted by name, partitions by number.
-    pub(crate) fn topics(&self) -> &BTreeMap<Rc<str>, BTreeMap<i32, Committed>> {
-        &self.topics
-    }
-
     /// Sets, or with `None` removes.
     pub(crate) fn put(&mut self, topic: &Rc<str>, partition: i32, value: Option<Committed>) {
         match value {

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use thalweg_types::TopicId;
+use thalweg_types::limits::OFFSET_FETCH_ROWS_PER_TURN;
 
 use crate::ask::Now;
 use crate::coordinator::Coordinator;
@@ -23,7 +24,7 @@ pub struct Position {
 }
 
 impl Coordinator {
-    /// Names of the groups that have committed something, in no order.
+    /// Names of the groups that have committed something, in their order.
     pub fn groups_with_offsets(&self) -> impl Iterator<Item = &Rc<str>> {
         let groups = self.groups.values();
         groups
@@ -37,21 +38,22 @@ impl Coordinator {
         Some(self.groups.get(group)?.history.told(now))
     }
 
-    /// What a group has committed, by topic and partition; nothing while it is loaded.
+    /// What a group has committed behind `after`, by topic and partition, as much as one turn of the core may look
+    /// up; nothing at the end of it, and while it is loaded.
     #[must_use]
-    pub fn positions(&self, group: &str) -> Vec<Position> {
+    pub fn positions(&self, group: &str, after: Option<&Position>) -> Vec<Position> {
         let Some(group) = self.groups.get(group).filter(|_| !self.is_loading()) else {
             return Vec::new();
         };
-        let mut positions = Vec::with_capacity(group.offsets.len());
-        for (topic, partitions) in group.offsets.topics() {
-            positions.extend(partitions.iter().map(|(partition, committed)| Position {
-                topic: Rc::clone(topic),
-                topic_id: committed.topic_id,
-                partition: *partition,
-                offset: committed.offset,
-            }));
-        }
-        positions
+        let after = after.map(|last| (Rc::clone(&last.topic), last.partition));
+        let behind = group.offsets.behind(after.as_ref());
+        let told = behind.take(OFFSET_FETCH_ROWS_PER_TURN);
+        told.map(|(topic, partition, committed)| Position {
+            topic: Rc::clone(topic),
+            topic_id: committed.topic_id,
+            partition,
+            offset: committed.offset,
+        })
+        .collect()
     }
 }

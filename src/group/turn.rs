@@ -36,6 +36,8 @@ pub(crate) enum Then {
     Replace(Replacement),
     /// What was marked is in the log.
     Log(BTreeSet<Key>),
+    /// Some offsets of a group that is being deleted are gone.
+    DeleteOn(Token, DeletableGroupResult),
     /// The group is gone.
     Delete(Token, DeletableGroupResult),
     /// The group is gone because its time was over. It was without members since then.

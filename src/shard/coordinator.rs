@@ -224,9 +224,9 @@ impl Home {
         })
     }
 
-    /// What a group has committed.
-    pub(crate) fn positions(&self, group: &str) -> Vec<Position> {
-        self.machine.borrow().positions(group)
+    /// What a group has committed behind `after`, as much as one turn may look up.
+    pub(crate) fn positions(&self, group: &str, after: Option<&Position>) -> Vec<Position> {
+        self.machine.borrow().positions(group, after)
     }
 
     /// The last rebalances of a group.
@@ -234,10 +234,10 @@ impl Home {
         self.machine.borrow().history(group, self.now())
     }
 
-    /// Names the groups that have committed something. Returns how many offsets they have in sum.
-    pub(crate) fn name_groups(&self, name: impl FnMut(&Rc<str>)) -> usize {
+    /// Names the first groups that have committed something, `max` at most. Returns how many offsets all have in sum.
+    pub(crate) fn name_groups(&self, max: usize, name: impl FnMut(&Rc<str>)) -> usize {
         let machine = self.machine.borrow();
-        machine.groups_with_offsets().for_each(name);
+        machine.groups_with_offsets().take(max).for_each(name);
         machine.tally().offsets
     }
 
@@ -264,10 +264,10 @@ impl Home {
             | Ask::Commit(_)
             | Ask::FetchOffsets(..)
             | Ask::DeleteOffsets(_)
-            | Ask::List(_)
-            | Ask::Describe(_)
+            | Ask::List(..)
+            | Ask::Describe(..)
             | Ask::ConsumerHeartbeat(_)
-            | Ask::ConsumerDescribe(_)
+            | Ask::ConsumerDescribe(..)
             | Ask::Delete(_) => Waits::ForTheLog,
         };
         self.waiting

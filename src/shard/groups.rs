@@ -14,6 +14,22 @@ use crate::peer::PeerRequest;
 use crate::service::Call;
 use crate::shard::Shard;
 
+/// What a coordinator tells of one group, in one page or in several.
+pub(crate) trait OfGroup: TryFrom<Answer> {
+    fn error_code(&self) -> i16;
+
+    /// Bytes, roughly.
+    fn weight(&self) -> usize;
+
+    /// Behind what there is more to ask for.
+    fn rest(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Takes in a later page.
+    fn append(&mut self, _later: Self) {}
+}
+
 /// An answer on its way from a coordinator.
 pub(crate) struct GroupAnswer(Result<oneshot::Receiver<Answer>, ErrorCode>);
 
@@ -49,36 +65,62 @@ impl Shard {
         }
     }
 
-    /// Puts a question about each group to its coordinator, and gathers the rows of the answer, whose codes
-    /// are found by `code` and whose bytes `weight` tells. A group that is named twice is asked about once.
-    pub(crate) async fn ask_each<R: TryFrom<Answer>>(
+    /// Puts the question that `ask` makes of a group, and of where its coordinator goes on, about each group, and
+    /// gathers the rows of the answer. A group that is named twice is asked about once.
+    pub(crate) async fn ask_each<R: OfGroup>(
         &self,
         mut groups: Vec<String>,
         call: &Call,
         growing: &mut Growing,
-        ask: impl Fn(String) -> Ask,
-        (code, weight): (impl Fn(&R) -> i16, impl Fn(&R) -> usize),
+        ask: impl Fn(String, Option<String>) -> Ask,
     ) -> Vec<R> {
         keep_first_of_each(&mut groups, call.pace(), String::clone).await;
         let mut rows = Vec::with_capacity(groups.len());
         for some in groups.chunks(GROUPS_ASKED_AT_ONCE) {
             let mut asked = Vec::with_capacity(some.len());
             for id in some {
-                asked.push((id, self.ask_group(id, call, ask(id.clone())).await));
+                let coming = self.ask_group(id, call, ask(id.clone(), None)).await;
+                asked.push((id, coming));
             }
             for (id, coming) in asked {
-                let row = match coming.get().await {
-                    Ok(row) => Some(row),
-                    Err(error) => R::try_from(ask(id.clone()).refused(error)).ok(),
-                };
+                let row: Option<R> = self.whole(id, coming, call, growing, &ask).await;
                 if let Some(row) = &row {
-                    self.count_error(call.key, code(row));
-                    growing.grow(weight(row)).await;
+                    self.count_error(call.key, row.error_code());
                 }
                 rows.extend(row);
             }
         }
         rows
+    }
+
+    /// Asks until all of a group is told, of which the first page is coming.
+    async fn whole<R: OfGroup>(
+        &self,
+        id: &str,
+        mut coming: GroupAnswer,
+        call: &Call,
+        growing: &mut Growing,
+        ask: impl Fn(String, Option<String>) -> Ask,
+    ) -> Option<R> {
+        let mut told: Option<R> = None;
+        loop {
+            let mut page: R = match coming.get().await {
+                Ok(page) => page,
+                Err(error) => return R::try_from(ask(id.to_owned(), None).refused(error)).ok(),
+            };
+            growing.grow(page.weight()).await;
+            let rest = page.rest();
+            match &mut told {
+                Some(told) if page.error_code() == 0 => told.append(page),
+                // Also when that is said of a later page: what is known by then would pass for all.
+                Some(_) | None => told = Some(page),
+            }
+            let Some(after) = rest else {
+                return told;
+            };
+            let more = ask(id.to_owned(), Some(after));
+            coming = self.ask_group(id, call, more).await;
+        }
     }
 
     /// As [`Shard::ask_group`], by partition.

@@ -10,6 +10,7 @@ use thalweg_group::{Names, Position, Rebalance};
 use thalweg_reactor::task;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
+use crate::coordinator::Home;
 use crate::pace::Pace;
 use crate::retention::limits_of;
 use crate::shard::Shard;
@@ -61,12 +62,13 @@ impl Shard {
                 let home = self
                     .home_of(&group)
                     .and_then(|id| self.coordinators.home(id));
-                let found = home.map_or_else(Vec::new, |home| home.positions(&group));
-                let mut pace = Pace::default();
-                Positions {
-                    rows: self.routed(&group, found, &mut pace).await,
-                    left_out: 0,
+                let mut rows = Vec::new();
+                if let Some(home) = home {
+                    let mut pace = Pace::default();
+                    self.add_rows(&home, &group, usize::MAX, &mut rows, &mut pace)
+                        .await;
                 }
+                Positions { rows, left_out: 0 }
             }
             Positioned::All { rows_max } => self.all_positions(rows_max).await,
         }
@@ -78,19 +80,20 @@ impl Shard {
         let mut names: Vec<(Rc<str>, usize)> = Vec::new();
         let mut offsets = 0;
         for (at, home) in homes.iter().enumerate() {
-            offsets += home.name_groups(|name| names.push((Rc::clone(name), at)));
+            offsets += home.name_groups(rows_max, |name| names.push((Rc::clone(name), at)));
+            // Each is a row at least.
+            if names.len() > rows_max {
+                names.select_nth_unstable(rows_max);
+                names.truncate(rows_max);
+            }
             task::yield_now().await;
         }
         names.sort_unstable();
         let mut rows = Vec::new();
         let mut pace = Pace::default();
         for (name, at) in names {
-            let mut found = homes[at].positions(&name);
-            found.truncate(rows_max - rows.len());
-            rows.append(&mut self.routed(&name, found, &mut pace).await);
-            if rows.len() == rows_max {
-                break;
-            }
+            self.add_rows(&homes[at], &name, rows_max, &mut rows, &mut pace)
+                .await;
         }
         Positions {
             left_out: (offsets as u64).saturating_sub(rows.len() as u64),
@@ -98,20 +101,31 @@ impl Shard {
         }
     }
 
-    /// With the partitions that the names stand for now, and their owners. Offsets of a topic that is
-    /// gone are about to end.
-    async fn routed(
+    /// Adds what a group has committed until there are `rows_max`, with the partitions that the names stand for
+    /// now, and their owners. Offsets of a topic that is gone are about to end.
+    async fn add_rows(
         &self,
+        home: &Home,
         group: &str,
-        positions: Vec<Position>,
+        rows_max: usize,
+        rows: &mut Vec<GroupPosition>,
         pace: &mut Pace,
-    ) -> Vec<GroupPosition> {
-        let mut rows = Vec::with_capacity(positions.len());
-        for position in positions {
-            rows.extend(self.row(group, &position));
-            pace.step().await;
+    ) {
+        let mut last = None;
+        while rows.len() < rows_max {
+            let page = home.positions(group, last.as_ref());
+            for position in &page {
+                pace.step().await;
+                if rows.len() == rows_max {
+                    return;
+                }
+                rows.extend(self.row(group, position));
+            }
+            last = page.into_iter().next_back();
+            if last.is_none() {
+                return;
+            }
         }
-        rows
     }
 
     fn row(&self, group: &str, position: &Position) -> Option<GroupPosition> {

@@ -245,14 +245,30 @@ pub const TURN_ELEMENTS_MAX: usize = 128;
 /// Bytes of a batch that are as much work as one element: its checksum is computed, its records are walked.
 pub const TURN_ELEMENT_BYTES: usize = 8 * 1024;
 
-/// Partitions of one OffsetCommit that its coordinator is given in one turn of the core, as one batch of its log.
+/// Partitions of one OffsetCommit or OffsetDelete that its coordinator is given in one turn of the core, as one batch of its
+/// log, and offsets of a group that is deleted that end in one.
 pub const OFFSET_COMMIT_ROWS_PER_TURN: usize = 500;
 
-/// Partitions of one OffsetFetch that its coordinator looks up in one turn of the core.
+/// Partitions of one OffsetFetch, or of one look at how far a group is behind, that its coordinator looks up in one turn
+/// of the core.
 pub const OFFSET_FETCH_ROWS_PER_TURN: usize = 1_000;
 
 /// Bytes of metadata after which it stops before that.
 pub const OFFSET_FETCH_BYTES_PER_TURN: usize = 256 * 1024;
+
+/// Members that a coordinator tells of in one turn of the core when a group is described; each name that one subscribes
+/// to and each topic of its shares counts as much as a member. The rest is asked for again.
+pub const MEMBERS_TOLD_PER_TURN: usize = 1_000;
+
+/// Groups that a coordinator looks at in one turn of the core for ListGroups. The rest is asked for again.
+pub const GROUPS_LISTED_PER_TURN: usize = 1_000;
+
+/// Timers that one turn of a coordinator fires. The others fire in the next ones.
+pub const COORDINATOR_TIMERS_PER_TURN: usize = 64;
+
+/// Names that one member of a group of the newer protocol subscribes to: its coordinator goes through all of them in one
+/// turn of the core. A longer list is refused with INVALID_REQUEST; a regular expression has no such bound.
+pub const SUBSCRIBED_NAMES_MAX: usize = 2_000;
 
 /// Groups of one request whose coordinators are asked before the first has answered.
 pub const GROUPS_ASKED_AT_ONCE: usize = 16;

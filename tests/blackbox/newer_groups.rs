@@ -1,10 +1,13 @@
-//! Groups of the newer protocol over the wire: their settings.
+//! Groups of the newer protocol over the wire: their settings, and groups that are told in pages.
 
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
+use thalweg_protocol::messages::{
+    ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+    ListGroupsRequest,
+};
 
 use crate::administering::{BROKER, alter, describe, value_of};
-use crate::broker::Broker;
+use crate::broker::{Broker, Options};
 use crate::groups;
 use crate::wire::{Connection, error, newest};
 
@@ -111,4 +114,44 @@ fn rp_113_distributions_are_as_far_apart_as_the_group_or_the_broker_says() {
     assert_eq!(set("0"), ErrorCode::None);
     assert_eq!(beat("first", 1), (2, 1));
     assert_eq!(beat("second", 1), (2, 1));
+}
+
+#[test]
+fn bi_8_large_groups_and_many_groups_are_told_whole() {
+    // More than a coordinator tells of in one turn of its core.
+    const MEMBERS: usize = 1_100;
+    const GROUPS: usize = 1_100;
+    let broker = Broker::start_with(Options::with(&[("offsets.topic.num.partitions", "1")]));
+    let mut client = groups::with_coordinators(&broker);
+    client.create_topic("t", 1, &[]);
+    let names = |what: &str, count: usize| -> Vec<String> {
+        (0..count).map(|nth| format!("{what}-{nth:04}")).collect()
+    };
+    let members = names("member", MEMBERS);
+    for member in &members {
+        beat(&mut client, "large", member, 0);
+    }
+    let request = ConsumerGroupDescribeRequest {
+        group_ids: vec!["large".to_owned()],
+        include_authorized_operations: true,
+    };
+    let answer = client.call(&request, newest::<ConsumerGroupDescribeRequest>());
+    let told = answer.groups.into_iter().next().expect("one group");
+    assert_eq!(error(told.error_code), ErrorCode::None);
+    assert_eq!(told.assignor_name, "uniform");
+    let ids: Vec<String> = told.members.into_iter().map(|m| m.member_id).collect();
+    assert_eq!(ids, members);
+
+    let mut all = names("group", GROUPS);
+    for group in &all {
+        assert_eq!(
+            groups::commit(&mut client, group, &[("t", 0, 1)]),
+            [ErrorCode::None]
+        );
+    }
+    all.push("large".to_owned());
+    let answer = client.call(&ListGroupsRequest::default(), newest::<ListGroupsRequest>());
+    let mut listed: Vec<String> = answer.groups.into_iter().map(|g| g.group_id).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, all);
 }

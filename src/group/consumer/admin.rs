@@ -5,6 +5,7 @@ use thalweg_protocol::messages::consumer_group_describe_response::{
 };
 
 use super::{Assignor, ConsumerGroup, ConsumerMember, ConsumerState, Partitions};
+use crate::page::{DescribedPage, page_of};
 use crate::topics::Topics;
 
 /// `member_type` of a member of the classic protocol, and of one of the newer.
@@ -31,7 +32,12 @@ impl ConsumerState {
 }
 
 impl ConsumerGroup {
-    pub(crate) fn describe(&self, topics: &Topics, allowed: &[Assignor]) -> DescribedGroup {
+    pub(crate) fn describe(
+        &self,
+        topics: &Topics,
+        allowed: &[Assignor],
+        after: Option<&str>,
+    ) -> DescribedPage<DescribedGroup> {
         let one = |member: &ConsumerMember| {
             let text = |text: Option<&str>| text.map(str::to_owned);
             let none = Partitions::default();
@@ -53,14 +59,27 @@ impl ConsumerGroup {
                 },
             }
         };
-        DescribedGroup {
+        let weight = |member: &ConsumerMember| {
+            let target = self
+                .targets
+                .get(&member.id)
+                .map_or(0, Partitions::topic_count);
+            member.topics.len() + member.assigned.topic_count() + target
+        };
+        let (members, rest) = page_of(&self.members, after, weight, one);
+        let group = DescribedGroup {
             group_state: self.state().name().to_owned(),
             group_epoch: self.epoch,
             assignment_epoch: self.target_epoch,
-            assignor_name: self.assignor(allowed).name().to_owned(),
-            members: self.members.values().map(one).collect(),
+            // Of the first page, to which it takes a look at all members.
+            assignor_name: match after {
+                None => self.assignor(allowed).name().to_owned(),
+                Some(_) => String::new(),
+            },
+            members,
             ..DescribedGroup::default()
-        }
+        };
+        DescribedPage { group, rest }
     }
 }
 

@@ -12,6 +12,7 @@ use thalweg_protocol::messages::{
     SyncGroupResponse,
 };
 use thalweg_types::TopicId;
+use thalweg_types::limits::SUBSCRIBED_NAMES_MAX;
 
 use super::member::{Classic, ConsumerMember, Deadline, MemberState};
 use super::partitions::Partitions;
@@ -33,7 +34,10 @@ impl Group {
     /// # Errors
     /// Why it can not, in words for the client.
     pub(crate) fn check_upgrade(&self, settings: &ConsumerSettings) -> Result<(), &'static str> {
-        let reads = |member: &Member| subscription::parse(&self.metadata_of(member)).is_some();
+        let reads = |member: &Member| {
+            let metadata = self.metadata_of(member);
+            subscription::parse(&metadata).is_some_and(|said| is_bounded(&said))
+        };
         let are_consumers = self.state != State::Dead
             && self.protocol_type.as_deref() == Some(CONSUMER)
             && self.members.values().all(reads);
@@ -275,7 +279,7 @@ impl Group {
         let is_one = request.protocol_type == CONSUMER
             && request.protocols.iter().any(|p| is_common(&p.name));
         let first = request.protocols.first().filter(|_| is_one)?;
-        subscription::parse(&first.metadata)
+        subscription::parse(&first.metadata).filter(is_bounded)
     }
 
     /// The id of a client that joins, new, known, or in the place of another one of its instance.
@@ -479,6 +483,11 @@ impl ConsumerGroup {
                 .any(|place| !self.holders.contains_key(&place))
         })
     }
+}
+
+/// No more names than a member of such a group may subscribe to.
+fn is_bounded(said: &Subscription<'_>) -> bool {
+    said.topics.len() <= SUBSCRIBED_NAMES_MAX
 }
 
 fn owned_names(said: &Subscription<'_>) -> Vec<String> {

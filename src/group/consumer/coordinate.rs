@@ -13,6 +13,7 @@ use super::{Key, Refusal};
 use crate::ask::{Answer, Caller, Effect, Now, Token};
 use crate::coordinator::Coordinator;
 use crate::group::{Group, State};
+use crate::page::DescribedPage;
 use crate::turn::Turn;
 
 impl Coordinator {
@@ -100,20 +101,25 @@ impl Coordinator {
     }
 
     /// ConsumerGroupDescribe.
-    pub(crate) fn consumer_describe(&self, id: &str) -> DescribedGroup {
+    pub(crate) fn consumer_describe(
+        &self,
+        id: &str,
+        after: Option<&str>,
+    ) -> DescribedPage<DescribedGroup> {
         let group = self.groups.get(id);
+        let allowed = &self.settings.consumer.assignors;
         let mut answer = match group.and_then(|group| group.consumer.as_deref()) {
-            Some(group) => group.describe(&self.topics, &self.settings.consumer.assignors),
-            None => DescribedGroup {
+            Some(group) => group.describe(&self.topics, allowed, after),
+            None => DescribedPage::whole(DescribedGroup {
                 error_code: ErrorCode::GroupIdNotFound.code(),
                 error_message: Some(match group {
                     Some(_) => format!("Group {id} is not a consumer group."),
                     None => format!("Group {id} not found."),
                 }),
                 ..DescribedGroup::default()
-            },
+            }),
         };
-        answer.group_id = id.to_owned();
+        answer.group.group_id = id.to_owned();
         answer
     }
 }

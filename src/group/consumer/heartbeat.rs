@@ -5,6 +5,7 @@ use std::rc::Rc;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
+use thalweg_types::limits::SUBSCRIBED_NAMES_MAX;
 
 use super::member::{
     ConsumerMember, Deadline, EPOCH_AWAY, EPOCH_JOINING, EPOCH_LEAVING, MemberState,
@@ -74,6 +75,13 @@ pub(crate) fn check_request(
             }
         }
         _living => {}
+    }
+    let names = request.subscribed_topic_names.as_ref();
+    if names.is_some_and(|names| names.len() > SUBSCRIBED_NAMES_MAX) {
+        let message = format!(
+            "SubscribedTopicNames has more than {SUBSCRIBED_NAMES_MAX} names: subscribe by a regular expression."
+        );
+        return Err(Refusal::new(ErrorCode::InvalidRequest, message));
     }
     if let Some(name) = &request.server_assignor {
         let known = settings.assignors.iter().map(|one| one.name());

@@ -32,6 +32,11 @@ impl Partitions {
         self.0.values().map(Vec::len).sum()
     }
 
+    /// Of how many topics.
+    pub(crate) fn topic_count(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn contains(&self, topic: TopicId, partition: i32) -> bool {
         let list = self.0.get(&topic);
         list.is_some_and(|list| list.binary_search(&partition).is_ok())

@@ -23,7 +23,15 @@ pub(super) fn beat(
     let list = |key: &str| -> Option<Vec<String>> {
         let word = words.get(key)?;
         let names = word.split(',').filter(|name| !name.is_empty());
-        Some(names.map(str::to_owned).collect())
+        // `*n` stands for so many names that are no topics.
+        let names = names.flat_map(|name| match name.strip_prefix('*') {
+            Some(count) => {
+                let count: usize = count.parse().expect("a count");
+                (0..count).map(|nth| format!("none-{nth}")).collect()
+            }
+            None => vec![name.to_owned()],
+        });
+        Some(names.collect())
     };
     let is_full = epoch == 0 && !words.contains_key("bare");
     let owned = list("owned").or(is_full.then(Vec::new));

@@ -271,10 +271,14 @@ impl Run {
             .map(|((group, topic, at), (offset, ..))| ((*group, (*topic).to_owned(), *at), *offset))
             .collect();
         assert_eq!(found, wanted, "at {}", self.world.now);
-        let Answer::List(Ok(listed)) = self.ask(Ask::List(GroupQuery::new(&[], &[]))) else {
+        let Answer::List(Ok(listed)) = self.ask(Ask::List(GroupQuery::new(&[], &[]), None)) else {
             panic!("a list is answered as one");
         };
-        let mut listed: Vec<String> = listed.into_iter().map(|group| group.group_id).collect();
+        let mut listed: Vec<String> = listed
+            .groups
+            .into_iter()
+            .map(|group| group.group_id)
+            .collect();
         listed.sort_unstable();
         known.sort_unstable();
         assert_eq!(listed, known, "at {}", self.world.now);

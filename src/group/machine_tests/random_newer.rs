@@ -406,7 +406,10 @@ impl Run {
         assert_eq!(owned.collect::<BTreeSet<_>>(), wanted, "each with one");
         let described = |world: &World| {
             let machine = &world.machine;
-            (machine.consumer_describe("g"), machine.describe("g", 6))
+            (
+                machine.consumer_describe("g", None),
+                machine.describe("g", 6, None),
+            )
         };
         let before = described(&self.world);
         self.world.restart();

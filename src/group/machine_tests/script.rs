@@ -189,9 +189,9 @@ impl Script {
                     let word = words.get(key).map(|word| (*word).to_owned());
                     word.into_iter().collect()
                 };
-                Ask::List(GroupQuery::new(&named("state"), &named("type")))
+                Ask::List(GroupQuery::new(&named("state"), &named("type")), None)
             }
-            "describe" => Ask::Describe(group),
+            "describe" => Ask::Describe(group, None),
             "beat" => {
                 let id = match member_id.as_str() {
                     "" if !words.contains_key("member") => client.clone(),
@@ -200,7 +200,7 @@ impl Script {
                 let request = beats::beat(words, group, id, &self.world.topics);
                 Ask::ConsumerHeartbeat(request)
             }
-            "describe-newer" => Ask::ConsumerDescribe(group),
+            "describe-newer" => Ask::ConsumerDescribe(group, None),
             "delete" => Ask::Delete(group),
             other => panic!("no command {other}"),
         };
@@ -403,17 +403,17 @@ impl Script {
                 let rows: Vec<&str> = rows.map(|p| code(p.error_code)).collect();
                 format!("delete-offset {} {rows:?}", code(a.error_code))
             }
-            Answer::List(Ok(groups)) => {
+            Answer::List(Ok(page)) => {
+                let groups = page.groups.iter();
                 let rows: Vec<String> = groups
-                    .iter()
                     .map(|g| format!("{} {} {}", g.group_id, g.group_state, g.group_type))
                     .collect();
                 format!("list {rows:?}")
             }
             Answer::List(Err(error)) => format!("list {}", error.name()),
-            Answer::Describe(a) => self.show_described(a),
+            Answer::Describe(page) => self.show_described(&page.group),
             Answer::ConsumerHeartbeat(a) => beats::show_beat(a),
-            Answer::ConsumerDescribe(a) => beats::show_described(a),
+            Answer::ConsumerDescribe(page) => beats::show_described(&page.group),
             Answer::Delete(a) => format!("delete {}", code(a.error_code)),
         }
     }

@@ -1,16 +1,23 @@
-//! Looks at all groups take several turns when there is much to look at.
+//! What is much takes several turns: looks at all groups, answers about large ones, their end.
 
 use std::rc::Rc;
 
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::JoinGroupRequest;
+use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
 use thalweg_types::limits::{
     COORDINATOR_SWEEP_ENDS, COORDINATOR_SWEEP_OFFSETS, COORDINATOR_SWEEP_WRITES_MAX,
+    COORDINATOR_TIMERS_PER_TURN, GROUPS_LISTED_PER_TURN, OFFSET_COMMIT_ROWS_PER_TURN,
     OFFSET_FETCH_ROWS_PER_TURN,
 };
 use thalweg_types::{TimestampMs, TopicId};
 
 use super::world::{EPOCH_MS, Logged, World};
-use crate::{Answer, Ask, Caller, Committed, Progress, Record, Settings, Stability, Token};
+use crate::{
+    Answer, Ask, Caller, Committed, GroupQuery, Now, Progress, Record, Settings, Stability, Tally,
+    Token,
+};
 
 const MANY_ENDS: usize = 2 * COORDINATOR_SWEEP_ENDS + 1;
 
@@ -125,16 +132,127 @@ fn a_look_waits_for_the_ends_that_it_has_written() {
     assert_eq!(world.machine.tally().offsets, 0);
 }
 
+fn caller(version: i16) -> Caller {
+    Caller {
+        client_id: "c".to_owned(),
+        client_host: "/h".to_owned(),
+        version,
+    }
+}
+
+#[test]
+fn bi_8_a_large_group_is_deleted_in_parts() {
+    const PART: usize = OFFSET_COMMIT_ROWS_PER_TURN;
+    let mut world = world_of(1, 2 * PART + 1);
+    world.restart();
+    let delete = || Ask::Delete("g0".to_owned());
+    let told = |world: &mut World| match world.answers.pop_back() {
+        Some((_, Answer::Delete(answer))) => ErrorCode::from_code(answer.error_code),
+        other => panic!("{other:?}"),
+    };
+    world.ask(&caller(2), delete(), Token(0));
+    world.commit_write();
+    assert_eq!(ended(&mut world), [PART, PART]);
+    // What is done is done, and the rest is as it was.
+    world.fail_writes(ErrorCode::KafkaStorageError);
+    assert_eq!(told(&mut world), Some(ErrorCode::NotCoordinator));
+    assert_eq!(world.machine.tally().offsets, PART + 1);
+    assert_eq!(world.machine.tally().empty, 1);
+    world.ask(&caller(2), delete(), Token(1));
+    assert_eq!(ended(&mut world), [PART]);
+    world.commit_write();
+    assert!(world.answers.is_empty(), "it is not gone yet");
+    // The last offset, and the group.
+    assert_eq!(ended(&mut world), [2]);
+    world.commit_write();
+    assert_eq!(told(&mut world), Some(ErrorCode::None));
+    assert_eq!(world.machine.tally(), Tally::default());
+}
+
+#[test]
+fn bi_8_what_a_large_group_has_committed_is_told_in_pages() {
+    let mut world = world_of(1, 2 * OFFSET_FETCH_ROWS_PER_TURN + 1);
+    world.restart();
+    let (mut sizes, mut places, mut last) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = world.machine.positions("g0", last.as_ref());
+        if page.is_empty() {
+            break;
+        }
+        sizes.push(page.len());
+        places.extend(
+            page.iter()
+                .map(|row| (Rc::clone(&row.topic), row.partition)),
+        );
+        last = page.into_iter().next_back();
+    }
+    let full = OFFSET_FETCH_ROWS_PER_TURN;
+    assert_eq!(sizes, [full, full, 1]);
+    assert!(places.is_sorted(), "each once");
+    assert!(world.machine.positions("none", None).is_empty());
+}
+
+#[test]
+fn bi_8_timers_that_run_out_together_fire_in_several_turns() {
+    const MANY: usize = 3 * COORDINATOR_TIMERS_PER_TURN;
+    let mut world = World::new(Settings::default());
+    for nth in 0..MANY {
+        let request = JoinGroupRequest {
+            group_id: format!("g{nth}"),
+            session_timeout_ms: 10_000,
+            protocol_type: "consumer".to_owned(),
+            protocols: vec![JoinGroupRequestProtocol::default()],
+            ..JoinGroupRequest::default()
+        };
+        // An id is handed out, and never used.
+        world.ask(&caller(9), Ask::Join(request), Token(nth as u64));
+    }
+    let now = Now {
+        ms: 10_000,
+        wall: world.wall(),
+    };
+    let mut left = Vec::new();
+    while world
+        .machine
+        .next_deadline()
+        .is_some_and(|due| due <= now.ms)
+    {
+        world.machine.on_time(now, &mut Vec::new());
+        left.push(world.machine.groups.len());
+    }
+    let turn = COORDINATOR_TIMERS_PER_TURN;
+    assert_eq!(left, [2 * turn, turn, 0]);
+}
+
+#[test]
+fn bi_8_many_groups_are_listed_in_pages() {
+    let mut world = world_of(2 * GROUPS_LISTED_PER_TURN + 1, 1);
+    world.restart();
+    let (mut sizes, mut names, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let ask = Ask::List(GroupQuery::new(&[], &[]), after.take());
+        world.ask(&caller(5), ask, Token(sizes.len() as u64));
+        let Some((_, Answer::List(Ok(page)))) = world.answers.pop_back() else {
+            panic!("a list is answered at once");
+        };
+        sizes.push(page.groups.len());
+        names.extend(page.groups.into_iter().map(|group| group.group_id));
+        after = page.rest;
+        if after.is_none() {
+            break;
+        }
+    }
+    let full = GROUPS_LISTED_PER_TURN;
+    assert_eq!(sizes, [full, full, 1]);
+    assert!(names.is_sorted(), "each once");
+}
+
 #[test]
 fn rp_118_all_offsets_of_a_large_group_are_told_in_pages() {
     const ALL: usize = 2 * OFFSET_FETCH_ROWS_PER_TURN + 1;
     let mut world = world_of(1, ALL);
     world.restart();
-    let caller = Caller {
-        client_id: "c".to_owned(),
-        client_host: "/h".to_owned(),
-        version: 8,
-    };
+    let caller = caller(8);
     let (mut sizes, mut places, mut after) = (Vec::new(), Vec::new(), None);
     loop {
         let group = OffsetFetchRequestGroup {

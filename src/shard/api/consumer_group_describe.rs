@@ -6,8 +6,8 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::consumer_group_describe_response::{Assignment, DescribedGroup};
 use thalweg_protocol::messages::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse};
 
-use super::operations;
-use crate::growing::{Growing, Grown};
+use super::describing::{Described, describe};
+use crate::growing::Grown;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -17,34 +17,44 @@ pub(crate) async fn answer(
     call: Call,
     request: ConsumerGroupDescribeRequest,
 ) -> Grown<ConsumerGroupDescribeResponse> {
-    let code = |group: &DescribedGroup| group.error_code;
-    let mut growing = Growing::of(&shard, &call);
-    let (names, ask) = (request.group_ids, Ask::ConsumerDescribe);
-    let asked = shard.ask_each(names, &call, &mut growing, ask, (code, weight));
-    let mut groups = asked.await;
-    for group in groups.iter_mut().filter(|group| group.error_code == 0) {
-        if request.include_authorized_operations {
-            group.authorized_operations = operations::GROUP_ALL;
-        }
-    }
+    let told = request.include_authorized_operations.into();
+    let (groups, growing) = describe(&shard, &call, request.group_ids, told).await;
     growing.into_answer(ConsumerGroupDescribeResponse {
         groups,
         ..Default::default()
     })
 }
 
-/// Bytes, roughly.
-fn weight(group: &DescribedGroup) -> usize {
-    let of_share = |share: &Assignment| {
-        let topics = share.topic_partitions.iter();
-        let topics = topics.map(|topic| topic.topic_name.len() + 4 * topic.partitions.len());
-        topics.sum::<usize>()
-    };
-    let members = group.members.iter().map(|member| {
-        let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
-        let names = member.subscribed_topic_names.iter().map(String::len);
-        let shares = of_share(&member.assignment) + of_share(&member.target_assignment);
-        texts + names.sum::<usize>() + shares
-    });
-    group.group_id.len() + members.sum::<usize>()
+impl Described for DescribedGroup {
+    fn ask(group: String, after: Option<String>) -> Ask {
+        Ask::ConsumerDescribe(group, after)
+    }
+
+    fn error_code(&self) -> i16 {
+        self.error_code
+    }
+
+    fn weight(&self) -> usize {
+        let members = self.members.iter().map(|member| {
+            let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
+            let names = member.subscribed_topic_names.iter().map(String::len);
+            let shares = of_share(&member.assignment) + of_share(&member.target_assignment);
+            texts + names.sum::<usize>() + shares
+        });
+        self.group_id.len() + members.sum::<usize>()
+    }
+
+    fn append(&mut self, later: DescribedGroup) {
+        self.members.extend(later.members);
+    }
+
+    fn set_operations(&mut self, operations: i32) {
+        self.authorized_operations = operations;
+    }
+}
+
+fn of_share(share: &Assignment) -> usize {
+    let topics = share.topic_partitions.iter();
+    let topics = topics.map(|topic| topic.topic_name.len() + 4 * topic.partitions.len());
+    topics.sum()
 }

@@ -6,6 +6,7 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 
+use crate::groups::OfGroup;
 use crate::growing::Growing;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -16,13 +17,21 @@ pub(crate) async fn answer(
     call: Call,
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    let code = |row: &DeletableGroupResult| row.error_code;
-    let weight = |row: &DeletableGroupResult| row.group_id.len();
     let mut growing = Growing::of(&shard, &call);
     let names = request.groups_names;
-    let results = shard.ask_each(names, &call, &mut growing, Ask::Delete, (code, weight));
+    let results = shard.ask_each(names, &call, &mut growing, |group, _| Ask::Delete(group));
     DeleteGroupsResponse {
         results: results.await,
         ..Default::default()
+    }
+}
+
+impl OfGroup for DeletableGroupResult {
+    fn error_code(&self) -> i16 {
+        self.error_code
+    }
+
+    fn weight(&self) -> usize {
+        self.group_id.len()
     }
 }

@@ -6,8 +6,8 @@ use thalweg_group::Ask;
 use thalweg_protocol::messages::describe_groups_response::DescribedGroup;
 use thalweg_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
-use super::operations;
-use crate::growing::{Growing, Grown};
+use super::describing::{Described, describe};
+use crate::growing::Grown;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -17,27 +17,36 @@ pub(crate) async fn answer(
     call: Call,
     request: DescribeGroupsRequest,
 ) -> Grown<DescribeGroupsResponse> {
-    let code = |group: &DescribedGroup| group.error_code;
-    let mut growing = Growing::of(&shard, &call);
-    let names = request.groups;
-    let asked = shard.ask_each(names, &call, &mut growing, Ask::Describe, (code, weight));
-    let mut groups = asked.await;
-    for group in groups.iter_mut().filter(|group| group.error_code == 0) {
-        if request.include_authorized_operations {
-            group.authorized_operations = operations::GROUP_ALL;
-        }
-    }
+    let told = request.include_authorized_operations.into();
+    let (groups, growing) = describe(&shard, &call, request.groups, told).await;
     growing.into_answer(DescribeGroupsResponse {
         groups,
         ..Default::default()
     })
 }
 
-/// Bytes, roughly.
-fn weight(group: &DescribedGroup) -> usize {
-    let members = group.members.iter().map(|member| {
-        let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
-        texts + member.member_metadata.len() + member.member_assignment.len()
-    });
-    group.group_id.len() + members.sum::<usize>()
+impl Described for DescribedGroup {
+    fn ask(group: String, after: Option<String>) -> Ask {
+        Ask::Describe(group, after)
+    }
+
+    fn error_code(&self) -> i16 {
+        self.error_code
+    }
+
+    fn weight(&self) -> usize {
+        let members = self.members.iter().map(|member| {
+            let texts = member.member_id.len() + member.client_id.len() + member.client_host.len();
+            texts + member.member_metadata.len() + member.member_assignment.len()
+        });
+        self.group_id.len() + members.sum::<usize>()
+    }
+
+    fn append(&mut self, later: DescribedGroup) {
+        self.members.extend(later.members);
+    }
+
+    fn set_operations(&mut self, operations: i32) {
+        self.authorized_operations = operations;
+    }
 }

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
-use thalweg_group::{Ask, GroupQuery};
+use thalweg_group::{Ask, GroupQuery, ListedPage};
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::list_groups_response::ListedGroup;
 use thalweg_protocol::messages::{ListGroupsRequest, ListGroupsResponse};
+use thalweg_reactor::task;
 use thalweg_types::TopicPartition;
 
+use crate::groups::GroupAnswer;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -23,14 +25,13 @@ pub(crate) async fn answer(
     let query = GroupQuery::new(&request.states_filter, &request.types_filter);
     let mut asked = Vec::new();
     for home in homes(&shard) {
-        let ask = Ask::List(query.clone());
-        asked.push(shard.ask_home(home, &call, ask).await);
+        let ask = Ask::List(query.clone(), None);
+        asked.push((home, shard.ask_home(home, &call, ask).await));
     }
     let mut response = ListGroupsResponse::default();
     let (mut told, mut left_out) = (false, None);
-    for coming in asked {
-        let found: Result<Result<Vec<ListedGroup>, ErrorCode>, ErrorCode> = coming.get().await;
-        match found.and_then(|found| found) {
+    for (home, coming) in asked {
+        match all_of(&shard, &call, home, coming, &query).await {
             Ok(groups) => {
                 told = true;
                 response.groups.extend(groups);
@@ -46,6 +47,29 @@ pub(crate) async fn answer(
     }
     shard.count_error(call.key, response.error_code);
     response
+}
+
+/// All groups of one coordinator, of which the first page is coming.
+async fn all_of(
+    shard: &Shard,
+    call: &Call,
+    home: TopicPartition,
+    mut coming: GroupAnswer,
+    query: &GroupQuery,
+) -> Result<Vec<ListedGroup>, ErrorCode> {
+    let mut groups = Vec::new();
+    loop {
+        let page: Result<ListedPage, ErrorCode> = coming.get().await?;
+        let page = page?;
+        groups.extend(page.groups);
+        if page.rest.is_none() {
+            return Ok(groups);
+        }
+        // A coordinator of the same core answers within the turn.
+        task::yield_now().await;
+        let ask = Ask::List(query.clone(), page.rest);
+        coming = shard.ask_home(home, call, ask).await;
+    }
 }
 
 fn homes(shard: &Shard) -> Vec<TopicPartition> {

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use thalweg_group::{Ask, VERSION_TOPIC_IDS};
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::offset_commit_request::OffsetCommitRequestTopic;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
 use thalweg_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
@@ -15,6 +17,7 @@ use thalweg_reactor::task;
 use thalweg_types::limits::OFFSET_COMMIT_ROWS_PER_TURN;
 use thalweg_types::{PartitionIndex, TopicId};
 
+use super::parts::{Rows, parts};
 use crate::groups::GroupAnswer;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -27,7 +30,7 @@ pub(crate) async fn begin(
     request: OffsetCommitRequest,
 ) -> impl Future<Output = OffsetCommitResponse> {
     let mut begun = Vec::new();
-    for part in parts(request) {
+    for part in in_parts(request) {
         if !begun.is_empty() {
             task::yield_now().await;
         }
@@ -54,34 +57,33 @@ pub(crate) async fn begin(
 }
 
 /// The request in parts of no more partitions than one turn of a core may take; one at least.
-fn parts(mut request: OffsetCommitRequest) -> Vec<OffsetCommitRequest> {
+fn in_parts(mut request: OffsetCommitRequest) -> Vec<OffsetCommitRequest> {
     let topics = std::mem::take(&mut request.topics);
-    let mut parts = vec![request.clone()];
-    let mut left = OFFSET_COMMIT_ROWS_PER_TURN;
-    for topic in topics {
-        let mut rest = topic.partitions;
-        loop {
-            if left == 0 {
-                parts.push(request.clone());
-                left = OFFSET_COMMIT_ROWS_PER_TURN;
-            }
-            let later = rest.split_off(rest.len().min(left));
-            // One without partitions is a row of the answer, too.
-            left -= rest.len().max(1);
-            if let Some(part) = parts.last_mut() {
-                part.topics.push(OffsetCommitRequestTopic {
-                    name: topic.name.clone(),
-                    topic_id: topic.topic_id,
-                    partitions: rest,
-                });
-            }
-            rest = later;
-            if rest.is_empty() {
-                break;
-            }
+    let parts = parts(topics, OFFSET_COMMIT_ROWS_PER_TURN);
+    if parts.is_empty() {
+        return vec![request];
+    }
+    let part = |topics| OffsetCommitRequest {
+        topics,
+        ..request.clone()
+    };
+    parts.into_iter().map(part).collect()
+}
+
+impl Rows for OffsetCommitRequestTopic {
+    type Row = OffsetCommitRequestPartition;
+
+    fn rows(&mut self) -> &mut Vec<OffsetCommitRequestPartition> {
+        &mut self.partitions
+    }
+
+    fn with(&self, rows: Vec<OffsetCommitRequestPartition>) -> OffsetCommitRequestTopic {
+        OffsetCommitRequestTopic {
+            name: self.name.clone(),
+            topic_id: self.topic_id,
+            partitions: rows,
         }
     }
-    parts
 }
 
 /// A part of a commit that its coordinator was asked to write.
@@ -195,53 +197,34 @@ mod tests {
     };
     use thalweg_types::limits::OFFSET_COMMIT_ROWS_PER_TURN;
 
-    use super::parts;
-
-    fn topic(name: &str, partitions: usize) -> OffsetCommitRequestTopic {
-        let row = |partition_index| OffsetCommitRequestPartition {
-            partition_index,
-            ..Default::default()
-        };
-        OffsetCommitRequestTopic {
-            name: name.to_owned(),
-            partitions: (0..partitions as i32).map(row).collect(),
-            ..Default::default()
-        }
-    }
+    use super::in_parts;
 
     #[test]
     fn bi_8_a_large_commit_goes_in_parts() {
-        const PART: usize = OFFSET_COMMIT_ROWS_PER_TURN;
-        let request = |topics: &[(&str, usize)]| OffsetCommitRequest {
+        let request = |partitions: i32| {
+            let row = |partition_index| OffsetCommitRequestPartition {
+                partition_index,
+                ..Default::default()
+            };
+            OffsetCommitRequest {
+                group_id: "g".to_owned(),
+                topics: vec![OffsetCommitRequestTopic {
+                    name: "t".to_owned(),
+                    partitions: (0..partitions).map(row).collect(),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }
+        };
+        let of_nothing = OffsetCommitRequest {
             group_id: "g".to_owned(),
-            topics: topics.iter().map(|(name, n)| topic(name, *n)).collect(),
             ..Default::default()
         };
-        let small = request(&[("a", 1), ("b", 0)]);
-        assert_eq!(parts(small.clone()), [small]);
-        assert_eq!(parts(request(&[])), [request(&[])]);
-        let large = parts(request(&[("a", PART - 1), ("b", 2 * PART)]));
-        let sizes = large.iter().map(|part| {
-            assert_eq!(part.group_id, "g");
-            let rows = part
-                .topics
-                .iter()
-                .map(|t| (t.name.as_str(), t.partitions.len()));
-            rows.collect::<Vec<_>>()
-        });
-        let wanted = [
-            vec![("a", PART - 1), ("b", 1)],
-            vec![("b", PART)],
-            vec![("b", PART - 1)],
-        ];
-        assert_eq!(sizes.collect::<Vec<_>>(), wanted);
-        let of_b = large
-            .iter()
-            .flat_map(|part| &part.topics)
-            .filter(|t| t.name == "b");
-        let rows = of_b
-            .flat_map(|t| &t.partitions)
-            .map(|row| row.partition_index);
-        assert!(rows.eq(0..2 * PART as i32));
+        for small in [of_nothing, request(0), request(1)] {
+            assert_eq!(in_parts(small.clone()), [small]);
+        }
+        let large = in_parts(request(2 * OFFSET_COMMIT_ROWS_PER_TURN as i32 + 1));
+        assert_eq!(large.len(), 3);
+        assert!(large.iter().all(|part| part.group_id == "g"));
     }
 }

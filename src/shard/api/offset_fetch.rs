@@ -17,6 +17,7 @@ use thalweg_protocol::messages::{OffsetFetchRequest, OffsetFetchResponse};
 use thalweg_types::limits::{GROUPS_ASKED_AT_ONCE, OFFSET_FETCH_ROWS_PER_TURN};
 
 use super::keep_first_of_each;
+use super::parts::{Rows, parts};
 use crate::groups::GroupAnswer;
 use crate::growing::{Growing, Grown};
 use crate::service::Call;
@@ -102,7 +103,8 @@ impl Fetching {
             true => Vec::new(),
             false => split_off_unknown(shard, &mut asked),
         };
-        let mut parts = parts(asked.topics.as_deref().unwrap_or_default());
+        let topics = asked.topics.clone().unwrap_or_default();
+        let mut parts = parts(topics, OFFSET_FETCH_ROWS_PER_TURN);
         let topics = asked
             .topics
             .is_some()
@@ -179,34 +181,20 @@ fn part(
     }
 }
 
-/// The topics in parts of no more partitions than one turn of a core may look up.
-fn parts(topics: &[OffsetFetchRequestTopics]) -> VecDeque<Vec<OffsetFetchRequestTopics>> {
-    let mut parts: VecDeque<Vec<OffsetFetchRequestTopics>> = VecDeque::new();
-    let mut left = 0;
-    for topic in topics {
-        let mut rest = &topic.partition_indexes[..];
-        loop {
-            if left == 0 {
-                parts.push_back(Vec::new());
-                left = OFFSET_FETCH_ROWS_PER_TURN;
-            }
-            let (now, later) = rest.split_at(rest.len().min(left));
-            // One without partitions is a row of the answer, too.
-            left -= now.len().max(1);
-            rest = later;
-            if let Some(part) = parts.back_mut() {
-                part.push(OffsetFetchRequestTopics {
-                    name: topic.name.clone(),
-                    topic_id: topic.topic_id,
-                    partition_indexes: now.to_vec(),
-                });
-            }
-            if rest.is_empty() {
-                break;
-            }
+impl Rows for OffsetFetchRequestTopics {
+    type Row = i32;
+
+    fn rows(&mut self) -> &mut Vec<i32> {
+        &mut self.partition_indexes
+    }
+
+    fn with(&self, rows: Vec<i32>) -> OffsetFetchRequestTopics {
+        OffsetFetchRequestTopics {
+            name: self.name.clone(),
+            topic_id: self.topic_id,
+            partition_indexes: rows,
         }
     }
-    parts
 }
 
 /// Adds what a later part told: its first topic may be the last one so far.
@@ -330,52 +318,4 @@ fn refused(asked: &OffsetFetchRequestGroup, code: i16) -> Vec<OffsetFetchRespons
             partitions: topic.partition_indexes.iter().map(row).collect(),
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestTopics;
-    use thalweg_types::limits::OFFSET_FETCH_ROWS_PER_TURN;
-
-    use super::parts;
-
-    fn topic(name: &str, partitions: usize) -> OffsetFetchRequestTopics {
-        OffsetFetchRequestTopics {
-            name: name.to_owned(),
-            partition_indexes: (0..partitions as i32).collect(),
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn bi_8_many_partitions_are_asked_for_in_parts() {
-        const PART: usize = OFFSET_FETCH_ROWS_PER_TURN;
-        let topics = [
-            topic("a", PART - 1),
-            topic("b", 0),
-            topic("c", 2 * PART),
-            topic("d", 1),
-        ];
-        let parts = parts(&topics);
-        let sizes = parts.iter().map(|part| {
-            let of_topic =
-                |t: &OffsetFetchRequestTopics| (t.name.clone(), t.partition_indexes.len());
-            part.iter().map(of_topic).collect::<Vec<_>>()
-        });
-        let named = |rows: &[(&str, usize)]| -> Vec<(String, usize)> {
-            rows.iter()
-                .map(|(name, n)| ((*name).to_owned(), *n))
-                .collect()
-        };
-        let wanted = [
-            named(&[("a", PART - 1), ("b", 0)]),
-            named(&[("c", PART)]),
-            named(&[("c", PART)]),
-            named(&[("d", 1)]),
-        ];
-        assert_eq!(sizes.collect::<Vec<_>>(), wanted);
-        let indexes = parts.iter().flatten().filter(|t| t.name == "c");
-        let indexes: Vec<i32> = indexes.flat_map(|t| t.partition_indexes.clone()).collect();
-        assert_eq!(indexes, topics[2].partition_indexes);
-    }
 }
