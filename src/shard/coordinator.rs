@@ -27,8 +27,7 @@ use thalweg_types::{TimestampMs, TopicPartition};
 
 use crate::append_group::{AppendGroup, Outcomes, Row};
 use crate::coordinator_catalog::Catalog;
-use crate::coordinator_load::{self, Logged};
-use crate::pace::LargeTurn;
+use crate::coordinator_load::{self, Logged, Turns};
 use crate::partition::Partition;
 use crate::peer::AppendAsk;
 use crate::shard::{SharedMetrics, SharedView};
@@ -56,7 +55,7 @@ pub(crate) struct Coordinators {
     /// Bytes that all of them hold.
     held: Rc<Cell<usize>>,
     /// Whose turn it is to go on with a load or with a look at all its groups.
-    turns: Rc<LargeTurn>,
+    turns: Rc<Turns>,
     is_stopping: Cell<bool>,
 }
 
@@ -194,7 +193,7 @@ pub(crate) struct Home {
     /// Bytes that all coordinators of the shard hold.
     held: Rc<Cell<usize>>,
     /// Shared with the other coordinators of the shard.
-    turns: Rc<LargeTurn>,
+    turns: Rc<Turns>,
     /// Nothing more happens here: a write that ends later must set no timer, which would keep this
     /// coordinator alive for ever.
     is_closed: Cell<bool>,
@@ -381,7 +380,7 @@ impl Home {
             // All coordinators look at their groups at the same times.
             let sweeps = home.machine.borrow().sweeps();
             match sweeps {
-                true => home.turns.slice(on_time).await,
+                true => home.turns.slices.slice(on_time).await,
                 false => on_time(),
             }
         };
@@ -446,7 +445,7 @@ async fn load(home: Rc<Home>) {
     }
     home.is_failing.set(false);
     let get_ready = || home.event(|machine, now, out| machine.on_loaded(now, out));
-    while home.turns.slice(get_ready).await == Progress::More {}
+    while home.turns.slices.slice(get_ready).await == Progress::More {}
     let ms = (time::now() - began).as_millis() as u64;
     {
         let counters = &mut home.metrics.borrow_mut().counters;

@@ -1,16 +1,19 @@
 //! Reading a partition of the offsets topic from its start, so that its coordinator knows its groups.
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use thalweg_group::{Answer, Outcome, Record};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::control::ControlRecordType;
-use thalweg_protocol::records::{Batch, batches};
+use thalweg_protocol::records::{Batch, Codec, RecordSet, batches, crc_matches, records_of};
 use thalweg_reactor::{fs, task};
 use thalweg_replica::{Isolation, Sought};
-use thalweg_types::limits::{COORDINATOR_LOAD_BYTES, DECOMPRESSED_BATCH_BYTES_MAX};
+use thalweg_types::limits::{
+    COORDINATOR_INLINE_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATORS_LOADING_MAX,
+    DECOMPRESSED_BATCH_BYTES_MAX,
+};
 use thalweg_types::{LeaderEpoch, Offset, ProducerId};
 
-use crate::pace::{LargeTurn, Pace};
+use crate::pace::{LargeTurn, SliceTurn, Slices};
 use crate::partition::Partition;
 use crate::peer::{FetchAsk, OffsetAsk};
 
@@ -31,28 +34,45 @@ pub(crate) struct Lost {
     pub(crate) ranges: u64,
 }
 
+/// How the coordinators of a shard go on beside each other and beside the rest of it.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// To read, and replay what was read.
+    reads: Reads,
+    /// To replay, and whatever else they do by slices.
+    pub(crate) slices: Slices,
+}
+
+struct Reads(LargeTurn);
+
+impl Default for Reads {
+    fn default() -> Reads {
+        Reads(LargeTurn::of(COORDINATORS_LOADING_MAX))
+    }
+}
+
 /// Calls `replay` for every record and marker up to the high watermark, oldest first. Record types that
 /// are not the coordinator's are passed over. What is damaged is gone around, and each time said: what is
-/// whole was acknowledged as well. The coordinators of a shard take turns and pause within them, after so
-/// many records wherever batches end, so that all together hold up the rest of it no more than one.
+/// whole was acknowledged as well. The coordinators of a shard take turns, few of them have something read at a
+/// time, and they pause after so many records, wherever batches end, so that all together hold up the rest of it no
+/// more than one.
 ///
 /// # Errors
 /// Why the partition can not be read.
 pub(crate) async fn replay(
     partition: &Partition,
-    turns: &LargeTurn,
+    turns: &Turns,
     mut replay: impl FnMut(Logged),
 ) -> Result<Lost, String> {
     let mut at = log_start(partition).await?;
     let mut lost = Lost::default();
     loop {
+        let _reading = turns.reads.0.take().await;
         match read(partition, at).await? {
             Read::Batches(bytes, position, next) => {
-                let turn = turns.take().await;
-                let whole = replay_batches(&bytes, &mut replay).await?;
-                // The next in line begins after the core has looked for other work.
-                task::yield_now().await;
-                drop(turn);
+                let mut turn = turns.slices.take().await;
+                let whole = replay_batches(&bytes, &mut replay, &mut turn).await?;
+                turn.end().await;
                 at = match whole {
                     None => next,
                     Some(bad) => {
@@ -108,7 +128,7 @@ async fn log_start(partition: &Partition) -> Result<Offset, String> {
 /// What a look at the log found.
 enum Read {
     /// Whole batches, where they stand in their segment, and where to go on.
-    Batches(BytesMut, u64, Offset),
+    Batches(Bytes, u64, Offset),
     /// Nothing may be read there.
     Damaged,
     /// The high watermark.
@@ -138,6 +158,7 @@ async fn read(partition: &Partition, at: Offset) -> Result<Read, String> {
     let bytes = fs::read_at(&plan.file, plan.position, plan.len as usize)
         .await
         .map_err(|error| error.to_string())?;
+    let bytes = bytes.freeze();
     Ok(Read::Batches(bytes, plan.position, plan.next_offset))
 }
 
@@ -152,50 +173,88 @@ struct BadBatch {
 
 /// Replays batches up to the first that is damaged.
 async fn replay_batches(
-    bytes: &[u8],
+    bytes: &Bytes,
     replay: &mut impl FnMut(Logged),
+    turn: &mut SliceTurn<'_>,
 ) -> Result<Option<BadBatch>, String> {
     let (mut position, mut next) = (0, None);
-    let mut pace = Pace::default();
     for batch in batches(bytes) {
-        let damaged = match &batch {
-            Err(error) => Some(error.to_string()),
-            // After a clean stop nothing has looked at it yet.
-            Ok(batch) if !batch.crc_matches() => Some("the checksum does not match".to_owned()),
-            Ok(_) => None,
+        let opened = match &batch {
+            Err(error) => Err(error.to_string()),
+            Ok(batch) => {
+                let first = batch.header.base_offset;
+                let opened = open(bytes, batch).await;
+                opened.map_err(|error| format!("offset {first}: {error}"))?
+            }
         };
-        if let Some(reason) = damaged {
-            let first = next.or(batch.ok().map(|batch| batch.header.base_offset));
-            return Ok(Some(BadBatch {
-                position,
-                first,
-                reason,
-            }));
-        }
-        let batch = batch.map_err(|error| error.to_string())?;
-        replay_batch(&batch, replay, &mut pace)
+        let set = match opened {
+            Ok(set) => set,
+            Err(reason) => {
+                let first = next.or(batch.ok().map(|batch| batch.header.base_offset));
+                return Ok(Some(BadBatch {
+                    position,
+                    first,
+                    reason,
+                }));
+            }
+        };
+        let header = set.header();
+        replay_batch(&set, replay, turn)
             .await
-            .map_err(|error| format!("offset {}: {error}", batch.header.base_offset))?;
-        position += batch.header.total_bytes() as u64;
-        next = Some(batch.header.last_offset().plus(1));
+            .map_err(|error| format!("offset {}: {error}", header.base_offset))?;
+        position += header.total_bytes() as u64;
+        next = Some(header.last_offset().plus(1));
         // Compaction may have left none of its records.
-        pace.step().await;
+        turn.step().await;
+        if set.payload().len() > COORDINATOR_INLINE_BYTES_MAX {
+            // To give so much memory back takes its time, too.
+            let set = set.into_owned();
+            let giving_back = task::compute(move || {
+                drop(set);
+                Ok(())
+            });
+            giving_back.await.map_err(|error| error.to_string())?;
+        }
     }
     Ok(None)
 }
 
+/// The records of a batch of `bytes`, or that it is damaged: after a clean stop nothing has looked at it yet. What
+/// takes longer than a turn of the core is another thread's work.
+///
+/// # Errors
+/// Why its records can not be read although it is whole.
+async fn open<'b>(
+    bytes: &Bytes,
+    batch: &Batch<'b>,
+) -> Result<Result<RecordSet<'b>, String>, String> {
+    let is_short = batch.bytes.len() <= COORDINATOR_INLINE_BYTES_MAX;
+    if is_short && batch.header.codec() == Ok(Codec::None) {
+        return opened(batch.bytes);
+    }
+    let whole = bytes.slice_ref(batch.bytes);
+    let opening =
+        task::compute(move || Ok(opened(&whole).map(|set| set.map(RecordSet::into_owned))));
+    opening.await.map_err(|error| error.to_string())?
+}
+
+fn opened(batch: &[u8]) -> Result<Result<RecordSet<'_>, String>, String> {
+    if !crc_matches(batch) {
+        return Ok(Err("the checksum does not match".to_owned()));
+    }
+    let set = records_of(batch, DECOMPRESSED_BATCH_BYTES_MAX);
+    set.map(Ok).map_err(|error| error.to_string())
+}
+
 async fn replay_batch(
-    batch: &Batch<'_>,
+    set: &RecordSet<'_>,
     replay: &mut impl FnMut(Logged),
-    pace: &mut Pace,
+    turn: &mut SliceTurn<'_>,
 ) -> Result<(), String> {
-    let header = &batch.header;
+    let header = set.header();
     let producer = header.producer_id;
-    let set = batch
-        .records(DECOMPRESSED_BATCH_BYTES_MAX)
-        .map_err(|error| error.to_string())?;
-    for record in &set {
-        pace.step().await;
+    for record in set {
+        turn.step().await;
         let record = record.map_err(|error| error.to_string())?;
         if header.is_control() {
             match record.key.and_then(ControlRecordType::of_key) {
@@ -256,15 +315,20 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
+    use bytes::Bytes;
     use thalweg_group::{Committed, Outcome, Record};
     use thalweg_protocol::records::control::ControlRecordType;
-    use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, ProducerSequence, batches};
+    use thalweg_protocol::records::{
+        BatchBuilder, BatchOptions, Codec, ProducerSequence, records_of,
+    };
     use thalweg_reactor::task;
-    use thalweg_types::limits::TURN_ELEMENTS_MAX;
+    use thalweg_types::limits::{
+        COORDINATOR_INLINE_BYTES_MAX, DECOMPRESSED_BATCH_BYTES_MAX, TURN_ELEMENTS_MAX,
+    };
     use thalweg_types::{ProducerEpoch, ProducerId, TimestampMs, TopicId};
 
-    use super::{Logged, replay_batch};
-    use crate::pace::Pace;
+    use super::{Logged, replay_batch, replay_batches};
+    use crate::pace::Slices;
     use crate::pace::tests::on_a_runtime;
 
     fn offset(of: i64) -> Record {
@@ -291,7 +355,7 @@ mod tests {
             pushed.expect("fits");
         }
         let bytes = builder.build(Codec::None).expect("fits");
-        let batch = batches(&bytes).next().expect("one").expect("whole");
+        let set = records_of(&bytes, DECOMPRESSED_BATCH_BYTES_MAX).expect("readable");
         let mut told = Vec::new();
         let mut tell = |logged| {
             told.push(match logged {
@@ -304,8 +368,9 @@ mod tests {
             });
         };
         on_a_runtime(async {
-            let mut pace = Pace::default();
-            let replayed = replay_batch(&batch, &mut tell, &mut pace);
+            let slices = Slices::default();
+            let mut turn = slices.take().await;
+            let replayed = replay_batch(&set, &mut tell, &mut turn);
             replayed.await.expect("readable");
         });
         told
@@ -321,7 +386,7 @@ mod tests {
             pushed.expect("fits");
         }
         let bytes = builder.build(Codec::None).expect("fits");
-        let batch = batches(&bytes).next().expect("one").expect("whole");
+        let set = records_of(&bytes, DECOMPRESSED_BATCH_BYTES_MAX).expect("readable");
         let (in_a_row, longest) = (Rc::new(Cell::new(0)), Cell::new(0));
         on_a_runtime(async {
             let others = Rc::clone(&in_a_row);
@@ -335,8 +400,9 @@ mod tests {
                 in_a_row.set(in_a_row.get() + 1);
                 longest.set(in_a_row.get().max(longest.get()));
             };
-            let mut pace = Pace::default();
-            let replayed = replay_batch(&batch, &mut count, &mut pace);
+            let slices = Slices::default();
+            let mut turn = slices.take().await;
+            let replayed = replay_batch(&set, &mut count, &mut turn);
             replayed.await.expect("readable");
             other.abort();
         });
@@ -345,6 +411,41 @@ mod tests {
             "{}",
             longest.get()
         );
+    }
+
+    #[test]
+    fn rp_115_large_and_compressed_batches_are_read_and_damage_in_them_is_found() {
+        let batch = |codec, records: usize| {
+            let mut builder = BatchBuilder::new(BatchOptions::default());
+            let key = offset(5).key().expect("fits");
+            let value = offset(5).value().expect("fits");
+            for _ in 0..records {
+                let pushed = builder.push(TimestampMs(1), Some(&key), value.as_deref(), &[]);
+                pushed.expect("fits");
+            }
+            builder.build(codec).expect("fits")
+        };
+        let large = batch(Codec::None, COORDINATOR_INLINE_BYTES_MAX / 20);
+        assert!(large.len() > COORDINATOR_INLINE_BYTES_MAX);
+        for (bytes, records) in [
+            (batch(Codec::None, 3), 3),
+            (batch(Codec::Zstd, 3), 3),
+            (large, COORDINATOR_INLINE_BYTES_MAX / 20),
+        ] {
+            let mut damaged = bytes.to_vec();
+            *damaged.last_mut().expect("not empty") ^= 1;
+            let two = Bytes::from([bytes.as_ref(), &damaged].concat());
+            let mut seen = 0;
+            on_a_runtime(async {
+                let slices = Slices::default();
+                let mut turn = slices.take().await;
+                let mut count = |_| seen += 1;
+                let replayed = replay_batches(&two, &mut count, &mut turn);
+                let bad = replayed.await.expect("readable").expect("damaged");
+                assert_eq!(bad.position, bytes.len() as u64);
+            });
+            assert_eq!(seen, records);
+        }
     }
 
     #[test]

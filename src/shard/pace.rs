@@ -1,8 +1,12 @@
 //! Fairness on one core: long work lets others run in between, and large requests take turns.
 
+use std::cell::Cell;
+
 use thalweg_reactor::event::Event;
+use thalweg_reactor::fs;
 use thalweg_reactor::task;
-use thalweg_types::limits::TURN_ELEMENTS_MAX;
+use thalweg_reactor::time::Duration;
+use thalweg_types::limits::{SLICES_BESIDE_SLOW_WRITES, TURN_ELEMENTS_MAX, WRITES_LET_END_MS};
 
 /// Counts the elements of a request while they are worked on, and lets the other tasks of the shard
 /// run after every [`TURN_ELEMENTS_MAX`] (BI-8). A request with few elements never waits.
@@ -46,8 +50,7 @@ impl Pace {
 
 /// Large requests are decoded and worked on one after the other, first come first served: since they
 /// pause for others, any number of them would otherwise be in memory at once, each many times its
-/// frame. Small requests do not queue here. Coordinators take such turns among themselves for what they do by
-/// slices.
+/// frame. Small requests do not queue here.
 pub(crate) struct LargeTurn {
     free: Event,
 }
@@ -59,13 +62,18 @@ pub(crate) struct LargeTurnGuard {
 
 impl Default for LargeTurn {
     fn default() -> LargeTurn {
-        let free = Event::new();
-        free.notify();
-        LargeTurn { free }
+        LargeTurn::of(1)
     }
 }
 
 impl LargeTurn {
+    /// One that so many have at a time.
+    pub(crate) fn of(count: u64) -> LargeTurn {
+        let free = Event::new();
+        (0..count).for_each(|_| free.notify());
+        LargeTurn { free }
+    }
+
     /// Waits for the turn.
     pub(crate) async fn take(&self) -> LargeTurnGuard {
         self.free.wait().await;
@@ -73,21 +81,85 @@ impl LargeTurn {
             free: self.free.clone(),
         }
     }
-
-    /// Does one slice of long work when its turn comes. The next in line begins only after the core has
-    /// looked for other work: however many are in line, they hold up the rest no more than one.
-    pub(crate) async fn slice<T>(&self, work: impl FnOnce() -> T) -> T {
-        let turn = self.take().await;
-        let done = work();
-        task::yield_now().await;
-        drop(turn);
-        done
-    }
 }
 
 impl Drop for LargeTurnGuard {
     fn drop(&mut self) {
         self.free.notify();
+    }
+}
+
+/// What coordinators of a core do by slices, loading and looking at all their groups: however many are at it, they
+/// hold up the rest of the core no more than one slice does.
+pub(crate) struct Slices {
+    turn: LargeTurn,
+    /// Slices for which no write is waited.
+    without_wait: Cell<u32>,
+}
+
+/// The turn to do slices.
+pub(crate) struct SliceTurn<'s> {
+    of: &'s Slices,
+    done: usize,
+    _turn: LargeTurnGuard,
+}
+
+impl Default for Slices {
+    fn default() -> Slices {
+        Slices {
+            turn: LargeTurn::default(),
+            without_wait: Cell::new(0),
+        }
+    }
+}
+
+impl Slices {
+    /// Waits for the turn.
+    pub(crate) async fn take(&self) -> SliceTurn<'_> {
+        SliceTurn {
+            of: self,
+            done: 0,
+            _turn: self.turn.take().await,
+        }
+    }
+
+    /// Does one slice when its turn comes. The next in line begins only after the core has looked for other work.
+    pub(crate) async fn slice<T>(&self, work: impl FnOnce() -> T) -> T {
+        let turn = self.take().await;
+        let done = work();
+        turn.end().await;
+        done
+    }
+
+    /// Lets the other tasks of the core run, and then the writes that are under way, which workers of the kernel may
+    /// do on this very core.
+    async fn give_way(&self) {
+        task::yield_now().await;
+        match self.without_wait.get() {
+            0 => {
+                let max = Duration::from_millis(WRITES_LET_END_MS);
+                if fs::let_writes_end(max).await.is_err() {
+                    self.without_wait.set(SLICES_BESIDE_SLOW_WRITES);
+                }
+            }
+            left => self.without_wait.set(left - 1),
+        }
+    }
+}
+
+impl SliceTurn<'_> {
+    /// One more element is done; after [`TURN_ELEMENTS_MAX`] of them others go first.
+    pub(crate) async fn step(&mut self) {
+        self.done += 1;
+        if self.done >= TURN_ELEMENTS_MAX {
+            self.done = 0;
+            self.of.give_way().await;
+        }
+    }
+
+    /// Gives the turn to the next in line, once others had theirs.
+    pub(crate) async fn end(self) {
+        self.of.give_way().await;
     }
 }
 
@@ -99,7 +171,7 @@ pub(crate) mod tests {
     use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, task};
     use thalweg_types::limits::TURN_ELEMENTS_MAX;
 
-    use super::{LargeTurn, Pace};
+    use super::{LargeTurn, Pace, Slices};
 
     pub(crate) fn on_a_runtime(work: impl Future<Output = ()>) {
         let options = RuntimeOptions {
@@ -137,7 +209,7 @@ pub(crate) mod tests {
     fn bi_8_slices_of_many_never_follow_each_other_without_a_pause() {
         on_a_runtime(async {
             const MANY: usize = 50;
-            let turns = Rc::new(LargeTurn::default());
+            let turns = Rc::new(Slices::default());
             let in_a_row = Rc::new(Cell::new(0));
             let counting = Rc::clone(&in_a_row);
             // It goes on when the core has looked for other work.

@@ -538,6 +538,22 @@ pub const UNSERVED_LINES_MAX: usize = 10_000;
 /// Bytes read at once from a partition of the offsets topic while its groups are loaded.
 pub const COORDINATOR_LOAD_BYTES: u32 = 256 * 1024;
 
+/// Coordinators of one core that read their logs or replay what they have read at a time. The others wait: reads of many
+/// would be in the way of appends, for whom they use up the kernel's workers.
+pub const COORDINATORS_LOADING_MAX: u64 = 3;
+
+/// Bytes of a batch without compression up to which the core itself computes its checksum while it loads groups. A larger
+/// one, and any compressed one, goes to a worker thread.
+pub const COORDINATOR_INLINE_BYTES_MAX: usize = 512 * 1024;
+
+/// Longest time, in milliseconds, that a slice of what coordinators do by slices waits for the writes of its core that are
+/// under way.
+pub const WRITES_LET_END_MS: u64 = 1;
+
+/// Slices that wait for no write after one that has waited so long in vain: writes that take long are no reason to do
+/// nothing else.
+pub const SLICES_BESIDE_SLOW_WRITES: u32 = 4;
+
 const _: () = assert!(SHARD_ANSWER_MEMORY_BYTES > 4 * CONNECTION_BACKLOG_BYTES_MAX);
 const _: () = assert!(COLD_HANDLES_MAX as u64 <= HANDLES_KEPT_MIN / 2);
 const _: () = assert!(COLD_MEMORY_BYTES >= COLD_STRIDE_BYTES * COLD_THREADS_MAX);

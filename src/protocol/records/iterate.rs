@@ -51,6 +51,15 @@ pub struct RecordSet<'a> {
 }
 
 impl RecordSet<'_> {
+    /// The same on its own, for another thread. Copies what was not compressed.
+    #[must_use]
+    pub fn into_owned(self) -> RecordSet<'static> {
+        RecordSet {
+            header: self.header,
+            payload: Cow::Owned(self.payload.into_owned()),
+        }
+    }
+
     /// The batch's header.
     #[must_use]
     pub fn header(&self) -> &BatchHeader {

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use bytes::{Bytes, BytesMut};
 
 use super::file::{File, FsError};
+use super::under_way::Writing;
 use crate::disk::{self, Operation};
 use crate::engine::{self, Op, ReadOp, WriteOp};
 use crate::sys::{self, Advice};
@@ -23,7 +24,9 @@ pub async fn write_at(file: &File, bufs: Vec<Bytes>, offset: u64) -> io::Result<
     if len == 0 {
         return Ok(0);
     }
+    let writing = Writing::begin();
     let finished = engine::run(Op::Write(write)).await;
+    drop(writing);
     match finished.result {
         Ok(()) => Ok(len),
         Err(error) => Err(FsError::wrap("write", file.path(), Some(offset), error)),

@@ -11,6 +11,7 @@ mod file;
 mod lock;
 mod namespace;
 mod syncer;
+mod under_way;
 
 pub use data::{
     append_cached, cached_pages, forget_cached, is_resident, no_read_ahead, read_at, read_cached,
@@ -25,3 +26,4 @@ pub use namespace::{
     truncate, unlink, write_file_atomically,
 };
 pub use syncer::Syncer;
+pub use under_way::let_writes_end;
