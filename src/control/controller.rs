@@ -197,8 +197,11 @@ impl Controller {
         let incarnation = Uuid::from_random(random());
         let registration = registration(&config, &setup.endpoints, incarnation, &dirs);
         first.push(image.register_broker(&registration));
-        first.extend(owed::of_leaders(&image, &dirs, local, start).await);
+        first.extend(owed::of_leaders(&image, &dirs, local, start, log.end()).await);
         let owed = Owed::write(&mut log, &first).await?;
+        if start == Start::AfterCrash && owed.is_settled(&log) {
+            dirs.note_epochs_unseen(log.end()).await?;
+        }
         image = image.apply(&first)?.0;
 
         dirs.clear_away(&survey).await?;
@@ -228,14 +231,7 @@ impl Controller {
             loggers: setup.loggers,
             not_recorded: BTreeMap::new(),
         };
-        let opened = controller.open_all().await?;
-        let image = &controller.view.image;
-        controller
-            .dirs
-            .record_opened(image, &opened.not_open)
-            .await?;
-        let marks = controller.named(opened.marks);
-        controller.dirs.replace_marks(marks).await?;
+        controller.open().await?;
         controller.facts.set_cluster(&controller.view);
         Ok(controller)
     }

@@ -77,6 +77,8 @@ pub enum Checkpoint {
     AcceptedGaps,
     /// Everything below was compacted, by us or by Kafka: so gaps are no damage.
     Cleaner,
+    /// Where the metadata log ended when the last start had written its leader epochs there, until it served anybody.
+    EpochsUnseen,
 }
 
 impl Checkpoint {
@@ -92,6 +94,7 @@ impl Checkpoint {
             Checkpoint::Unopened => "thalweg-unopened-checkpoint",
             Checkpoint::AcceptedGaps => "thalweg-accepted-gaps-checkpoint",
             Checkpoint::Cleaner => "cleaner-offset-checkpoint",
+            Checkpoint::EpochsUnseen => "thalweg-epochs-unseen-checkpoint",
         }
     }
 }
@@ -121,6 +124,7 @@ pub struct LogDir {
     unopened: BoundOffsets,
     accepted_gaps: BoundOffsets,
     cleaner: BoundOffsets,
+    epochs_unseen: BoundOffsets,
     marks: Marks,
     page_cache: PageCache,
     health: Arc<DirHealth>,
@@ -229,6 +233,7 @@ impl LogDir {
             unopened: bound::load(path, Checkpoint::Unopened).await?,
             accepted_gaps: bound::load(path, Checkpoint::AcceptedGaps).await?,
             cleaner: bound::load(path, Checkpoint::Cleaner).await?,
+            epochs_unseen: bound::load(path, Checkpoint::EpochsUnseen).await?,
             marks,
             page_cache,
             health: DirHealth::watching(path)?,
@@ -337,6 +342,7 @@ impl LogDir {
             Checkpoint::Unopened => &self.unopened,
             Checkpoint::AcceptedGaps => &self.accepted_gaps,
             Checkpoint::Cleaner => &self.cleaner,
+            Checkpoint::EpochsUnseen => &self.epochs_unseen,
         }
     }
 

@@ -5,13 +5,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
+use nix::sys::signal::Signal;
 use thalweg_protocol::ErrorCode;
 
 use crate::batch::{plain, read_all};
-use crate::broker::{Broker, Options, eventually};
+use crate::broker::{Broker, Options, eventually, serve_command};
 use crate::durable::kernel_tells_mounts;
+use crate::failpoints::ending_at;
 use crate::idempotence;
 use crate::retention::large;
 use crate::wire::{Topic, error};
@@ -20,6 +24,8 @@ const MARKS: &str = "thalweg-written-checkpoint";
 const SMALL: i32 = 40;
 /// Bytes that a start after a crash records of each partition that was written to: its new leader epoch, above all.
 const RECORDED_PER_PARTITION_MAX: u64 = 160;
+/// The least of these.
+const RECORDED_PER_PARTITION_MIN: u64 = 30;
 /// Bytes that each start records, however many partitions there are.
 const RECORDED_MAX: u64 = 2_000;
 
@@ -108,6 +114,15 @@ fn crash_again_and_again(broker: &mut Broker) {
     }
 }
 
+/// Starts a broker that ends when its logs are open, and before it serves.
+fn end_before_serving(broker: &Broker) {
+    let options = ending_at("start: logs open", 1, Options::default());
+    let mut command = serve_command(&broker.data(), &options);
+    let ended = command.stderr(Stdio::null()).stdout(Stdio::null()).status();
+    let signal = ended.expect("it ran").signal();
+    assert_eq!(signal, Some(Signal::SIGABRT as i32));
+}
+
 fn check_all(broker: &mut Broker, topics: &[Topic; 3]) {
     broker.start_again();
     let mut client = broker.connect();
@@ -135,6 +150,34 @@ fn st_34_kills_in_a_row_rewrite_nothing() {
     }
     let (mut broker, topics) = filled();
     crash_again_and_again(&mut broker);
+    check_all(&mut broker, &topics);
+}
+
+/// Also where nothing says that the page cache is still there.
+#[test]
+fn st_34_epochs_that_nobody_has_seen_are_not_raised_again() {
+    let (mut broker, topics) = filled();
+    let mut recorded = metadata_bytes(&broker.data());
+    for start in 0..3 {
+        for file in [MARKS, "thalweg-page-cache"] {
+            fs::remove_file(broker.data().join(file)).ok();
+        }
+        end_before_serving(&broker);
+        let after = metadata_bytes(&broker.data());
+        let grown = after - recorded;
+        let is_of_all = grown > RECORDED_PER_PARTITION_MIN * SMALL as u64;
+        assert_eq!(is_of_all, start == 0, "start {start}: {grown} bytes");
+        recorded = after;
+    }
+    broker.start_again();
+    let seen = broker.connect().leader_epoch(&topics[0], 0);
+    broker.kill();
+    for file in [MARKS, "thalweg-page-cache"] {
+        fs::remove_file(broker.data().join(file)).ok();
+    }
+    broker.start_again();
+    assert_eq!(broker.connect().leader_epoch(&topics[0], 0), seen + 1);
+    broker.kill();
     check_all(&mut broker, &topics);
 }
 

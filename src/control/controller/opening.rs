@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_reactor::{oneshot, task, time};
+use thalweg_reactor::{failpoint, oneshot, task, time};
 use thalweg_storage::{Opening, PartitionName, Recovery};
 use thalweg_types::limits::OPENING_SAID_EVERY_MS;
 use thalweg_types::{Offset, TopicPartition};
@@ -42,8 +42,19 @@ pub(super) struct AllOpened {
 }
 
 impl Controller {
-    /// Lets every shard open its partitions.
-    pub(super) async fn open_all(&self) -> Result<AllOpened, StartError> {
+    /// Lets every shard open its partitions, and writes down what became of them.
+    pub(super) async fn open(&mut self) -> Result<(), StartError> {
+        let opened = self.open_all().await?;
+        let image = &self.view.image;
+        self.dirs.record_opened(image, &opened.not_open).await?;
+        let marks = self.named(opened.marks);
+        self.dirs.replace_marks(marks).await?;
+        failpoint::pass("start: logs open");
+        self.dirs.note_epochs_seen().await?;
+        Ok(())
+    }
+
+    async fn open_all(&self) -> Result<AllOpened, StartError> {
         let mut open: Vec<Vec<PartitionToOpen>> = vec![Vec::new(); self.shards.len()];
         for topic in self.view.image.topics() {
             for (index, partition) in &topic.partitions {

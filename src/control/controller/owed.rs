@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thalweg_metadata::{Image, Record, ReplicaHome};
 use thalweg_reactor::{mailbox, time};
-use thalweg_types::{BrokerId, TimestampMs};
+use thalweg_types::{BrokerId, Offset, TimestampMs};
 
 use super::{Controller, Start};
 use crate::log_dirs::LogDirs;
@@ -20,18 +20,20 @@ pub(super) struct Owed {
     records: Vec<Record>,
 }
 
-/// Where the partitions are that `local` has, which it leads, and in what epochs.
+/// Where the partitions are that `local` has, which it leads, and in what epochs. The metadata log ends at
+/// `metadata_end`.
 pub(super) async fn of_leaders(
     image: &Image,
     dirs: &LogDirs,
     local: BrokerId,
     start: Start,
+    metadata_end: Offset,
 ) -> Vec<Record> {
     let home = |at| dirs.replica_home(image, local, at);
     let works = |at| matches!(home(at), Some(ReplicaHome::In(_)));
     let mut records = image.settle_directories(local, home);
     records.extend(image.elect_for_leaderless(local, works));
-    if start == Start::AfterCrash {
+    if start == Start::AfterCrash && !dirs.are_epochs_unseen(metadata_end) {
         let untouched = dirs.untouched(image, local).await;
         let raised = |at| works(at) && !untouched.contains(&at);
         records.extend(image.raise_leader_epochs(local, raised));
@@ -62,7 +64,7 @@ impl Owed {
     }
 
     /// Nothing is owed.
-    fn is_settled(&self, log: &MetadataLog) -> bool {
+    pub(super) fn is_settled(&self, log: &MetadataLog) -> bool {
         log.has_begun() && self.records.is_empty()
     }
 

@@ -140,9 +140,10 @@ impl BoundOffsets {
 impl Checkpoint {
     fn topics(self) -> Topics {
         match self {
-            Checkpoint::RecoveryPoint | Checkpoint::HighWatermark | Checkpoint::Unopened => {
-                Topics::Unsaid
-            }
+            Checkpoint::RecoveryPoint
+            | Checkpoint::HighWatermark
+            | Checkpoint::Unopened
+            | Checkpoint::EpochsUnseen => Topics::Unsaid,
             Checkpoint::LogStart => Topics::Beside("thalweg-log-start-topics"),
             Checkpoint::Cleaner => Topics::Beside("thalweg-cleaner-topics"),
             Checkpoint::FoundDamaged | Checkpoint::DamagedAfterKill | Checkpoint::AcceptedGaps => {

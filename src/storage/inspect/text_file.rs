@@ -11,7 +11,7 @@ use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA, parse_partition_
 use crate::quarantine::{self, QUARANTINE};
 
 fn checkpoint(name: &str) -> Option<Checkpoint> {
-    const ROOT: [Checkpoint; 8] = [
+    const ROOT: [Checkpoint; 9] = [
         Checkpoint::RecoveryPoint,
         Checkpoint::LogStart,
         Checkpoint::HighWatermark,
@@ -20,6 +20,7 @@ fn checkpoint(name: &str) -> Option<Checkpoint> {
         Checkpoint::Unopened,
         Checkpoint::AcceptedGaps,
         Checkpoint::Cleaner,
+        Checkpoint::EpochsUnseen,
     ];
     let mut all = ROOT.into_iter();
     all.find(|checkpoint| checkpoint.file_name() == name)
