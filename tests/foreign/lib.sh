@@ -1,13 +1,15 @@
 # Helpers for the cases: brokers of either kind, Kafka's tools, comparisons. Sourced by each case.
 #
 # From the runner: ROOT, FOREIGN, AGAINST (thalweg or kafka), BINARY, SHARDS, LONG (0 or 1), JARS,
-# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), WORK (an empty folder of this case), and
-# for the shared broker BOOTSTRAP and DATA.
+# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), WORK (an empty folder of this case),
+# CLASS_ARCHIVE (of archive_classes, or not set), and for the shared broker BOOTSTRAP and DATA.
 
 set -euo pipefail
 
 JAVA_FLAGS=(-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m
   -Dorg.slf4j.simpleLogger.defaultLogLevel=warn)
+# What Java says of an archive that it can not use would be in the output of the tools.
+[ -z "${CLASS_ARCHIVE:-}" ] || JAVA_FLAGS+=("-XX:SharedArchiveFile=$CLASS_ARCHIVE" -Xlog:disable)
 CODECS=(none gzip snappy lz4 zstd)
 
 fail() {
@@ -68,6 +70,14 @@ full_class() {
     org.* | kafka.*) printf '%s\n' "$1" ;;
     *) printf 'org.apache.kafka.tools.%s\n' "$1" ;;
   esac
+}
+
+# archive_classes FILE: has Java keep the classes of a tool there as it has them in memory, for the cases to
+# come. Where it can not, they go without.
+archive_classes() {
+  java "${JAVA_FLAGS[@]}" "-XX:ArchiveClassesAtExit=$1" -cp "$JARS/*" kafka.admin.ConfigCommand \
+    --bootstrap-server "$BOOTSTRAP" --describe --entity-type topics >/dev/null 2>&1 || true
+  [ ! -e "$1" ] || export CLASS_ARCHIVE="$1"
 }
 
 free_port() {

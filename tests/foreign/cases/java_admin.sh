@@ -1,3 +1,4 @@
+# slow
 # Kafka's tools change settings, add partitions, delete records and look at sizes.
 # needs: IncrementalAlterConfigs
 . "$FOREIGN/lib.sh"

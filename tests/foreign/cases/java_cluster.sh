@@ -1,3 +1,4 @@
+# slow
 # Kafka's tools ask what the cluster is, what users and groups have set; and those that ask for what is
 # not served yet end by saying so.
 . "$FOREIGN/lib.sh"

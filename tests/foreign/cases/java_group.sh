@@ -1,4 +1,5 @@
 # needs: JoinGroup
+# slow
 # Java's consumers share a topic in a group, and Kafka's ConsumerGroupCommand sees, moves and deletes
 # what it committed; a restart and a kill keep it.
 . "$FOREIGN/lib.sh"

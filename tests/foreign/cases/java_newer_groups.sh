@@ -1,9 +1,15 @@
 # needs: ConsumerGroupHeartbeat
+# slow
 # Java's consumers of the newer protocol (KIP-848) join, leave and are killed, over a kill of the broker; Kafka's
 # ConsumerGroupCommand describes their group, and its decoder reads what the coordinator wrote.
 . "$FOREIGN/lib.sh"
 
-start_broker "$WORK/broker"
+# Each step of a member takes a heartbeat: here often, so that nobody waits seconds for each.
+start() {
+  start_broker "$WORK/broker" group.consumer.min.heartbeat.interval.ms=500 \
+    group.consumer.heartbeat.interval.ms=500
+}
+start
 groups() { kafka_tool org.apache.kafka.tools.consumer.group.ConsumerGroupCommand --bootstrap-server "$BOOTSTRAP" "$@"; }
 # member FILE OPTION...: a consumer that says what it gets, in the background.
 member() {
@@ -42,7 +48,7 @@ check_has list.txt '^newer +Consumer'
 
 # The broker is killed; both go on where they were.
 kill_broker
-start_broker "$WORK/broker"
+start
 seq 401 800 | kcat -b "$BOOTSTRAP" -P -t java-newer -X acks=all
 read_all() {
   local files=(first.txt second.txt)
