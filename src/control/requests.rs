@@ -372,22 +372,14 @@ impl ControlHandle {
         &self,
         request: CreateTopicsRequest,
     ) -> Option<CreateTopicsResponse> {
-        let (reply, answer) = oneshot::channel();
-        self.requests
-            .send(ControlRequest::CreateTopics { request, reply })
+        self.ask(|reply| ControlRequest::CreateTopics { request, reply })
             .await
-            .ok()?;
-        answer.await
     }
 
     /// Creates topics with the broker's defaults. `None` means that the broker is stopping.
     pub async fn auto_create(&self, names: Vec<String>) -> Option<Vec<AutoCreated>> {
-        let (reply, answer) = oneshot::channel();
-        self.requests
-            .send(ControlRequest::AutoCreate { names, reply })
+        self.ask(|reply| ControlRequest::AutoCreate { names, reply })
             .await
-            .ok()?;
-        answer.await
     }
 
     /// Makes sure that an internal topic exists. `None` means that the broker is stopping.
@@ -395,31 +387,31 @@ impl ControlHandle {
         &self,
         topic: InternalTopic,
     ) -> Option<Result<TopicId, TopicRefusal>> {
-        let (reply, answer) = oneshot::channel();
-        self.requests
-            .send(ControlRequest::CreateInternal { topic, reply })
+        self.ask(|reply| ControlRequest::CreateInternal { topic, reply })
             .await
-            .ok()?;
-        answer.await
     }
 
     /// A block of producer ids. `None` means that the broker is stopping.
     pub async fn producer_ids(&self) -> Option<Result<ProducerIdBlock, ErrorCode>> {
-        let (reply, answer) = oneshot::channel();
-        self.requests
-            .send(ControlRequest::ProducerIds { reply })
+        self.ask(|reply| ControlRequest::ProducerIds { reply })
             .await
-            .ok()?;
-        answer.await
     }
 
     async fn administer<A: Send>(
         &self,
         request: impl FnOnce(oneshot::Sender<A>) -> AdminRequest,
     ) -> Option<A> {
+        self.ask(|reply| ControlRequest::Admin(request(reply)))
+            .await
+    }
+
+    /// `None` means that the broker is stopping.
+    async fn ask<A: Send>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<A>) -> ControlRequest,
+    ) -> Option<A> {
         let (reply, answer) = oneshot::channel();
-        let request = ControlRequest::Admin(request(reply));
-        self.requests.send(request).await.ok()?;
+        self.requests.send(request(reply)).await.ok()?;
         answer.await
     }
 
@@ -519,15 +511,11 @@ impl ControlHandle {
         request: DeleteTopicsRequest,
         version: i16,
     ) -> Option<DeleteTopicsResponse> {
-        let (reply, answer) = oneshot::channel();
-        self.requests
-            .send(ControlRequest::DeleteTopics {
-                request,
-                version,
-                reply,
-            })
-            .await
-            .ok()?;
-        answer.await
+        self.ask(|reply| ControlRequest::DeleteTopics {
+            request,
+            version,
+            reply,
+        })
+        .await
     }
 }
