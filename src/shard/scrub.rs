@@ -15,6 +15,8 @@ use crate::shard::Shard;
 
 /// Shortest and longest time between two looks for something to do.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Between two looks at the interval while it is off.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Checks what is due, for the first time after `log.initial.task.delay.ms`. Never ends.
 pub(crate) async fn enforce(shard: Rc<Shard>) {
@@ -26,7 +28,7 @@ pub(crate) async fn enforce(shard: Rc<Shard>) {
                 look_through(&shard).await;
                 interval.clamp(LOOK_EVERY.0, LOOK_EVERY.1)
             }
-            None => LOOK_EVERY.1,
+            None => ASK_EVERY,
         };
         time::sleep(wait).await;
     }
