@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use thalweg_protocol::messages::delete_topics_request::DeleteTopicState;
 use thalweg_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -149,7 +148,7 @@ impl Cluster {
         };
         let what = || format!("delete topic {name}");
         self.forget_topics();
-        let refused = self.retry(|cluster| {
+        self.retry_on_existing(|cluster| {
             let connection = cluster.any()?;
             let version = connection.version_of::<DeleteTopicsRequest>()?;
             let mut request = request.clone();
@@ -162,15 +161,8 @@ impl Cluster {
                 .into_iter()
                 .next()
                 .ok_or_else(|| no_result(&what()))?;
-            let outcome =
-                ClientError::check(result.error_code, what, result.error_message.as_deref());
-            match outcome {
-                // Asking again does not make it appear.
-                Err(e) if e.code() == Some(ErrorCode::UnknownTopicOrPartition) => Ok(Some(e)),
-                other => other.map(|()| None),
-            }
-        })?;
-        refused.map_or(Ok(()), Err)
+            ClientError::check(result.error_code, what, result.error_message.as_deref())
+        })
     }
 
     /// Asks for the cluster's id, controller and brokers.

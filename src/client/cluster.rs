@@ -274,6 +274,18 @@ impl Cluster {
         }
     }
 
+    /// As [`Cluster::retry`], about something that is to exist: where the broker says that there is no such
+    /// topic, asking again does not make it appear.
+    pub(crate) fn retry_on_existing<T>(
+        &mut self,
+        mut attempt: impl FnMut(&mut Cluster) -> Result<T>,
+    ) -> Result<T> {
+        self.retry(|cluster| match attempt(cluster) {
+            Err(e) if e.code() == Some(ErrorCode::UnknownTopicOrPartition) => Ok(Err(e)),
+            other => other.map(Ok),
+        })?
+    }
+
     /// Does what `error` advises before another try; false when another try is of no use.
     pub(crate) fn prepare_retry(&mut self, error: &ClientError) -> bool {
         match error.advice() {
@@ -402,13 +414,7 @@ impl Cluster {
     }
 
     fn fetch_existing_topic(&mut self, name: &str) -> Result<Topic> {
-        let outcome = self.retry(
-            |cluster| match cluster.fetch_topic(name, MissingTopic::Refuse) {
-                Err(e) if e.code() == Some(ErrorCode::UnknownTopicOrPartition) => Ok(Err(e)),
-                other => other.map(Ok),
-            },
-        );
-        outcome?
+        self.retry_on_existing(|cluster| cluster.fetch_topic(name, MissingTopic::Refuse))
     }
 
     fn fetch_topic(&mut self, name: &str, missing: MissingTopic) -> Result<Topic> {

@@ -209,7 +209,7 @@ impl Cluster {
             include_documentation: true,
         };
         let what = || format!("describe {owner}");
-        self.retry(|cluster| {
+        self.retry_on_existing(|cluster| {
             let response = cluster.who_answers_for(owner)?.call(&request)?;
             let result = response.results.into_iter().next();
             let result = result.ok_or_else(|| no_result(&what()))?;
@@ -255,7 +255,7 @@ impl Cluster {
             validate_only: change == Change::Check,
         };
         let what = || format!("change settings of {owner}");
-        self.retry(|cluster| {
+        self.retry_on_existing(|cluster| {
             let response = cluster.who_answers_for(owner)?.call(&request)?;
             let result = response.responses.into_iter().next();
             let result = result.ok_or_else(|| no_result(&what()))?;
@@ -279,7 +279,7 @@ impl Cluster {
         };
         let what = || format!("add partitions to topic {topic}");
         self.forget_topics();
-        self.retry(|cluster| {
+        self.retry_on_existing(|cluster| {
             let response = cluster.any()?.call(&request)?;
             let result = response.results.into_iter().next();
             let result = result.ok_or_else(|| no_result(&what()))?;

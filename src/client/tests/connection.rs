@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use thalweg_client::{
-    Acks, Advice, ClientError, Cluster, ClusterOptions, ConnectOptions, Connection, MissingTopic,
-    Outgoing, Producer, ProducerOptions,
+    Acks, Advice, ClientError, Cluster, ClusterOptions, ConfigOwner, ConnectOptions, Connection,
+    MissingTopic, Outgoing, Producer, ProducerOptions,
 };
 use thalweg_protocol::messages::api_versions_response::ApiVersion;
+use thalweg_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use thalweg_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
@@ -23,7 +24,8 @@ use thalweg_protocol::messages::produce_response::{
     PartitionProduceResponse, TopicProduceResponse,
 };
 use thalweg_protocol::messages::{
-    ApiVersionsResponse, MetadataRequest, MetadataResponse, ProduceRequest, ProduceResponse,
+    ApiVersionsResponse, DescribeConfigsResponse, MetadataRequest, MetadataResponse,
+    ProduceRequest, ProduceResponse,
 };
 use thalweg_protocol::records::{crc_matches, records_of};
 use thalweg_protocol::{ApiKey, ErrorCode, Message, Records, frame};
@@ -342,6 +344,36 @@ fn a_partition_without_leader_keeps_no_record_from_the_others() {
     assert_eq!(error.code(), Some(ErrorCode::LeaderNotAvailable));
     assert!(error.to_string().contains("t-1"), "{error}");
     drop(producer);
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_topic_that_does_not_exist_is_not_waited_for() {
+    let (address, peer) = broker(|listener| {
+        let mut peer = Peer::accept(&listener);
+        peer.negotiate(&[(ApiKey::ApiVersions, 0, 4), (ApiKey::DescribeConfigs, 1, 4)]);
+        let (header, _) = peer.request();
+        let result = DescribeConfigsResult {
+            error_code: ErrorCode::UnknownTopicOrPartition as i16,
+            ..Default::default()
+        };
+        let answer = DescribeConfigsResponse {
+            results: vec![result],
+            ..Default::default()
+        };
+        peer.answer(&header, header.api_version, &answer);
+        // Nothing comes behind it.
+        assert_eq!(peer.0.read(&mut [0]).unwrap(), 0);
+    });
+    let options = ClusterOptions {
+        connect: quick(),
+        ..ClusterOptions::default()
+    };
+    let mut cluster = Cluster::connect(&address, options).unwrap();
+    let topic = ConfigOwner::Topic("nowhere".to_owned());
+    let error = cluster.describe_configs(&topic).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::UnknownTopicOrPartition));
+    drop(cluster);
     peer.join().unwrap();
 }
 
