@@ -1,0 +1,120 @@
+//! The last of a copy, and whether it is one.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use thalweg_reactor::{failpoint, fs};
+
+use super::{FutureLog, MoveError, copy_file, remove};
+use crate::error::LogError;
+use crate::log::Log;
+use crate::next_segment;
+use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA};
+use crate::quarantine::QUARANTINE;
+use crate::removal::files_of;
+use crate::segment::Segment;
+
+impl FutureLog {
+    /// Copies what is left, and makes all of the copy durable. Nothing may be appended to the log meanwhile.
+    ///
+    /// # Errors
+    /// See [`MoveError`]; [`MoveError::Changed`] when compaction or retention came in between.
+    pub async fn complete(&mut self, log: &Log) -> Result<(), MoveError> {
+        let completed = self.try_complete(log).await;
+        self.judged(completed)
+    }
+
+    async fn try_complete(&mut self, log: &Log) -> Result<(), MoveError> {
+        next_segment::settled(&log.inner).await;
+        while self.try_step(log).await? > 0 {}
+        let segments = log.inner.state.borrow().segments.clone();
+        for segment in &segments {
+            let copied = self.copied.get(&segment.base);
+            if copied.is_some_and(|copied| !copied.is_whole) {
+                self.copy_beside(log.dir(), segment).await?;
+                self.sync(segment.base).await?;
+            }
+        }
+        self.copy_small_files(log.dir(), &segments).await?;
+        failpoint::pass("move: all copied");
+        let synced = fs::sync_dir(&self.dir).await;
+        if let Err(error) = &synced {
+            self.health.judge_sync(&self.dir, error);
+        }
+        synced.map_err(LogError::io("sync", &self.dir))?;
+        match self.is_copy_of(log) {
+            true => Ok(()),
+            false => Err(MoveError::Changed),
+        }
+    }
+
+    /// Epochs, quarantine and snapshots; what else is in the folder goes.
+    async fn copy_small_files(
+        &self,
+        from: &Path,
+        segments: &[Rc<Segment>],
+    ) -> Result<(), MoveError> {
+        let listed = fs::list_dir(from).await;
+        let listed = listed.map_err(LogError::io("list", from))?;
+        let is_snapshot = |name: &str| name.ends_with(".snapshot");
+        let is_wanted =
+            |name: &str| is_snapshot(name) || [LEADER_EPOCHS, QUARANTINE].contains(&name);
+        let names = listed.iter().filter_map(|entry| entry.name.to_str());
+        let wanted: Vec<&str> = names.filter(|name| is_wanted(name)).collect();
+        for name in &wanted {
+            let to = self.dir.join(name);
+            let is_there = is_snapshot(name)
+                && fs::exists(&to)
+                    .await
+                    .map_err(LogError::io("look for", &to))?;
+            if !is_there {
+                copy_file(&from.join(name), &to).await?;
+            }
+        }
+        let of_segments = segments
+            .iter()
+            .flat_map(|segment| files_of(&self.dir, segment.base));
+        let mut kept: Vec<PathBuf> = of_segments.collect();
+        kept.extend(wanted.iter().map(|name| self.dir.join(name)));
+        kept.push(self.dir.join(PARTITION_METADATA));
+        let listed = fs::list_dir(&self.dir).await;
+        for entry in listed.map_err(LogError::io("list", &self.dir))? {
+            let path = self.dir.join(&entry.name);
+            if !kept.contains(&path) {
+                remove(&path).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the log has and the copy lacks.
+    #[must_use]
+    pub fn missing_bytes(&self, log: &Log) -> u64 {
+        log.size_bytes().saturating_sub(self.size_bytes())
+    }
+
+    /// Bytes of closed segments whose copies are not made durable yet.
+    #[must_use]
+    pub fn unclosed_bytes(&self, log: &Log) -> u64 {
+        let state = log.inner.state.borrow();
+        let closed = state.segments.len().saturating_sub(1);
+        let is_whole = |segment: &&Rc<Segment>| {
+            let copied = self.copied.get(&segment.base);
+            copied.is_some_and(|copied| copied.is_whole && Rc::ptr_eq(segment, &copied.of))
+        };
+        let unclosed = state.segments[..closed].iter();
+        let unclosed = unclosed.filter(|segment| !is_whole(segment));
+        unclosed.map(|segment| segment.size.get()).sum()
+    }
+
+    fn is_copy_of(&self, log: &Log) -> bool {
+        let state = log.inner.state.borrow();
+        let is_same = |segment: &Rc<Segment>| {
+            let copied = self.copied.get(&segment.base);
+            copied.is_some_and(|copied| {
+                Rc::ptr_eq(segment, &copied.of) && copied.bytes == segment.size.get()
+            })
+        };
+        state.segments.len() == self.copied.len() && state.segments.iter().all(is_same)
+    }
+}

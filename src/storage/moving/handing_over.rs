@@ -1,0 +1,90 @@
+//! A log's part in its move: it gets ready for the last step, and is opened in its new place.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::MoveError;
+use crate::error::LogError;
+use crate::health::DirHealth;
+use crate::log::{Log, LogSink};
+use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
+use crate::recovery::RecoveryReport;
+
+impl Log {
+    /// Returns when nothing of the log is being written. Its owner holds appends back.
+    pub async fn idle(&self) {
+        self.inner.idle.until(|| !self.is_writing()).await;
+    }
+
+    /// Begins a segment, so that what is copied last is little; returns when that is done and what is closed is
+    /// on the disk.
+    ///
+    /// # Errors
+    /// As [`Log::flush`].
+    pub async fn roll_for_move(&self) -> Result<(), LogError> {
+        self.roll_active().await;
+        self.flush_in_background().await.map(drop)
+    }
+
+    /// The properties that it obeys.
+    #[must_use]
+    pub fn options(&self) -> LogOptions {
+        self.inner.state.borrow().options.clone()
+    }
+
+    /// True when the two are one.
+    #[must_use]
+    pub fn is(&self, other: &Log) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Opens the log in its new place, the log directory of `health`, where [`FutureLog::take_place`] has
+    /// brought it; this one is as it was.
+    ///
+    /// # Errors
+    /// See [`MoveError`]; nothing is changed in either place.
+    pub async fn open_moved(
+        &self,
+        health: &Arc<DirHealth>,
+        sink: LogSink,
+    ) -> Result<(Log, RecoveryReport), MoveError> {
+        let (options, opening) = {
+            let state = self.inner.state.borrow();
+            let mut options = state.options.clone();
+            options.health = Arc::clone(health);
+            let opening = Opening {
+                // Only what was copied last is read again.
+                recovery: Recovery::AfterCrash {
+                    recovery_point: state.active().base,
+                },
+                log_start: Some(state.start),
+                written: None,
+                known_end: None,
+                gaps: Gaps::MayBe,
+                unwritten: Unwritten::AnyBatch,
+                cleaned_to: state.cleaned_to,
+                high_watermark: None,
+                epoch_max: None,
+            };
+            (options, opening)
+        };
+        let name = self.name().clone();
+        let (log, report) = Log::open(health.path(), name, options, opening, sink).await?;
+        if log.written_end() != self.written_end() || log.size_bytes() != self.size_bytes() {
+            return Err(MoveError::Differs {
+                dir: log.dir().to_owned(),
+                copy: log.written_end(),
+                copy_bytes: log.size_bytes(),
+                log: self.written_end(),
+                log_bytes: self.size_bytes(),
+            });
+        }
+        let owed = self.inner.state.borrow().epochs_owed.clone();
+        if let Some(epochs) = owed {
+            // Here nobody would know that the file lacks one.
+            log.store_epochs(&epochs).await?;
+        }
+        log.flush_in_background().await?;
+        Ok((log, report))
+    }
+}
