@@ -384,6 +384,23 @@ mod tests {
     }
 
     #[test]
+    fn members_that_are_not_named_are_asked_for() {
+        let words = ["thalweg", "group", "remove-members", "g"];
+        let parsed = |more: &[&str]| {
+            let words = words.iter().chain(more);
+            Arguments::command().try_get_matches_from(words)
+        };
+        let said = parsed(&[]).expect_err("neither").to_string();
+        assert!(
+            said.contains("--instance-id") && said.contains("--all"),
+            "{said}"
+        );
+        assert!(parsed(&["--all"]).is_ok());
+        assert!(parsed(&["--instance-id", "a", "--instance-id", "b"]).is_ok());
+        assert!(parsed(&["--all", "--instance-id", "a"]).is_err());
+    }
+
+    #[test]
     fn core_lists() {
         assert_eq!(parse_cores("0,2-4"), Ok(CoreList(vec![0, 2, 3, 4])));
         for bad in ["", "a", "3-1", "1,1", "0-40000000", "-1", "1,"] {

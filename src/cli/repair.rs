@@ -12,7 +12,7 @@ use thalweg_metadata::{Image, Record as MetadataRecord};
 use thalweg_protocol::records::records_of;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
 use thalweg_storage::repair::{Examination, Expected, Repair, examine, repair};
-use thalweg_storage::{Checkpoint, Gaps, LogDir, LogDirError, PartitionName};
+use thalweg_storage::{Checkpoint, Gaps, LogDir, LogDirError, PartitionName, unnamed_segment};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 
 use crate::args::RepairArgs;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
     .context("no runtime")?;
     let mut left_out = Vec::new();
     let mut examined = Vec::new();
-    let image = image(&dirs.metadata.join(METADATA_DIR));
+    let image = runtime.block_on(image(&dirs.metadata.join(METADATA_DIR)));
     for path in dirs.all() {
         if fs::metadata(path.join(META_PROPERTIES)).is_err_and(|e| e.kind() == ErrorKind::NotFound)
         {
@@ -158,7 +158,7 @@ async fn run_on(
 /// The metadata log is in `metadata`, another directory or the same.
 pub(crate) async fn preview(path: &Path, metadata: &Path) -> anyhow::Result<Vec<String>> {
     let dir = LogDir::examine(path).await?;
-    let image = image(&metadata.join(METADATA_DIR))?;
+    let image = image(&metadata.join(METADATA_DIR)).await?;
     let found = examine_all(&dir, &[], &image, &BrokerConfig::default()).await?;
     Ok(found.iter().flat_map(lines).collect())
 }
@@ -251,7 +251,7 @@ async fn examine_all(
 }
 
 /// The metadata, read without changing it.
-fn image(dir: &Path) -> anyhow::Result<Image> {
+async fn image(dir: &Path) -> anyhow::Result<Image> {
     let advice = "the metadata can not be repaired: restore it from a backup";
     let mut logs = Vec::new();
     let entries = fs::read_dir(dir).with_context(|| format!("{}: {advice}", dir.display()))?;
@@ -261,10 +261,12 @@ fn image(dir: &Path) -> anyhow::Result<Image> {
             logs.push(path);
         }
     }
+    logs.sort();
+    let unnamed = unnamed_segment(dir).await;
+    logs.extend(unnamed.with_context(|| format!("{}: {advice}", dir.display()))?);
     if logs.is_empty() {
         return Err(anyhow!("{} has no metadata log: {advice}", dir.display()));
     }
-    logs.sort();
     let mut records = Vec::new();
     for path in logs {
         let bytes = fs::read(&path).with_context(|| path.display().to_string())?;

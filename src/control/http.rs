@@ -124,7 +124,14 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
 }
 
 /// How far one group is behind. A group that is not there has committed nothing.
-async fn group_lag(State(state): State<Arc<HttpState>>, Path(group): Path<String>) -> Response {
+async fn group_lag(
+    State(state): State<Arc<HttpState>>,
+    Path(group): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    if let Some(refused) = asks_nothing(query.as_deref()) {
+        return refused;
+    }
     let of = Positioned::Group(group.clone());
     let found = lag::look(&state.shards, of, SCRAPE_WAIT_MAX).await;
     json(&LagAnswer {
@@ -136,7 +143,14 @@ async fn group_lag(State(state): State<Arc<HttpState>>, Path(group): Path<String
 }
 
 /// The last rebalances of one group.
-async fn group_history(State(state): State<Arc<HttpState>>, Path(group): Path<String>) -> Response {
+async fn group_history(
+    State(state): State<Arc<HttpState>>,
+    Path(group): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    if let Some(refused) = asks_nothing(query.as_deref()) {
+        return refused;
+    }
     json(&HistoryAnswer {
         rebalances: history::look(&state.shards, &group, SCRAPE_WAIT_MAX).await,
         group,
@@ -145,7 +159,10 @@ async fn group_history(State(state): State<Arc<HttpState>>, Path(group): Path<St
 }
 
 /// The log directories, and what is not served of what lies in them.
-async fn log_dirs(State(state): State<Arc<HttpState>>) -> Response {
+async fn log_dirs(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Response {
+    if let Some(refused) = asks_nothing(query.as_deref()) {
+        return refused;
+    }
     let (unserved, shards_missing) = unserved::look(&state.shards, SCRAPE_WAIT_MAX).await;
     let facts = state.facts.get();
     json(&LogDirsAnswer {
@@ -181,6 +198,16 @@ async fn top_of_all(State(state): State<Arc<HttpState>>, RawQuery(query): RawQue
         Ok(count) => json(&top::of(&scrape_all(&state).await, &state.facts, count)),
         Err(line) => (StatusCode::BAD_REQUEST, line).into_response(),
     }
+}
+
+/// The answer to a query where none can be made; `None` without one.
+fn asks_nothing(query: Option<&str>) -> Option<Response> {
+    let refused = (
+        StatusCode::BAD_REQUEST,
+        "nothing can be asked here by a query\n",
+    );
+    let query = query.filter(|query| !query.is_empty());
+    query.map(|_| refused.into_response())
 }
 
 /// How many things a query asks for by `n=COUNT`: `usual` where it does not say, at most `most`.
@@ -226,7 +253,16 @@ async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use axum::http::StatusCode;
+
+    use super::{asks_nothing, told};
+
+    #[test]
+    fn a_query_where_none_can_be_made_is_refused() {
+        let status = |query| asks_nothing(query).map(|answer| answer.status());
+        assert_eq!([status(None), status(Some(""))], [None, None]);
+        assert_eq!(status(Some("n=3")), Some(StatusCode::BAD_REQUEST));
+    }
 
     #[test]
     fn a_query_asks_for_a_bounded_count() {

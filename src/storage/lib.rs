@@ -105,6 +105,7 @@ pub use log::{AppendBatch, Beginning, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
 pub use moving::{Found, FutureLog, MoveError, Rightful, is_leaving, rightful};
 pub use name::{NameError, PartitionName};
+pub use next_segment::unnamed_segment;
 pub use options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 pub use quarantine::DamagedRange;
 pub use queued::QueuedBytes;

@@ -209,6 +209,16 @@ pub(crate) async fn adopt(dir: &Path, listing: Listing) -> Result<Listing, LogEr
     list(dir).await
 }
 
+/// The file of a segment that a crash has left without its name, if there is one: it comes behind all others. For
+/// those who read a log without opening it.
+///
+/// # Errors
+/// [`LogError::Io`].
+pub async fn unnamed_segment(dir: &Path) -> Result<Option<PathBuf>, LogError> {
+    let listing = list(dir).await?;
+    Ok(unnamed(dir, &listing).await?.map(|_| next_path(dir)))
+}
+
 /// Where the segment begins that a crash has left without its name, if there is one.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 use std::fs;
 
 use thalweg_protocol::ErrorCode;
+use thalweg_protocol::records::batches;
 
 use crate::administering::delete_records;
 use crate::batch::{Got, plain, read_all, records_from, values};
@@ -406,6 +407,34 @@ fn r7_repair_finds_every_damaged_batch_and_repairs_all_in_one_go() {
             topic.name
         );
     }
+}
+
+/// A kill may leave the newest segment of the metadata without its name.
+#[test]
+fn repair_knows_what_the_metadata_says_last() {
+    let (broker, _) = stopped(&["early", "late"]);
+    let folder = broker.data().join("__cluster_metadata-0");
+    let named = folder.join("00000000000000000000.log");
+    let bytes = fs::read(&named).expect("a segment");
+    let mut before = 0;
+    for batch in batches(&bytes) {
+        let batch = batch.expect("a batch").bytes;
+        if batch.windows(4).any(|window| window == b"late") {
+            break;
+        }
+        before += batch.len();
+    }
+    assert!(before > 0 && before < bytes.len());
+    fs::write(&named, &bytes[..before]).expect("written");
+    fs::write(folder.join("next.segment"), &bytes[before..]).expect("written");
+    let data = broker.data();
+    let data = data.to_str().expect("UTF-8");
+    let output = thalweg(&["repair", "--data-dir", data, "late-0"]);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("nothing to repair"),
+        "{output:?}"
+    );
 }
 
 /// Without a data directory the message says where to name one.

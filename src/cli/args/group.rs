@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 use super::BrokerArgs;
 use super::moment::{parse_moment, parse_span};
@@ -259,17 +259,13 @@ pub struct GroupDeleteOffsetsArgs {
 
 /// Flags of `thalweg group remove-members`.
 #[derive(Args, Debug, Clone)]
+#[command(group(ArgGroup::new("members").required(true).args(["instance_ids", "all"])))]
 pub struct GroupRemoveMembersArgs {
     /// Name of the group
     #[arg(value_name = "GROUP")]
     pub group: String,
     /// The static member with this group.instance.id; may be repeated
-    #[arg(
-        long = "instance-id",
-        value_name = "NAME",
-        required_unless_present = "all",
-        conflicts_with = "all"
-    )]
+    #[arg(long = "instance-id", value_name = "NAME")]
     pub instance_ids: Vec<String>,
     /// All members that there are
     #[arg(long)]
