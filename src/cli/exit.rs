@@ -128,6 +128,16 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
 
 /// Opens the cluster that the flags name. Whatever keeps it from answering means "not reachable".
 pub(crate) fn connect(args: &BrokerArgs) -> Result<Cluster, Failure> {
+    connect_for(args, Duration::from_secs(args.timeout.into()))
+}
+
+/// The same to send records: an answer is waited for half as long, so that what hangs can be tried once more over another
+/// connection.
+pub(crate) fn connect_to_produce(args: &BrokerArgs) -> Result<Cluster, Failure> {
+    connect_for(args, Duration::from_secs(args.timeout.into()) / 2)
+}
+
+fn connect_for(args: &BrokerArgs, answer_within: Duration) -> Result<Cluster, Failure> {
     let retry_for = Duration::from_secs(args.timeout.into());
     let mut options = ClusterOptions {
         retry_for,
@@ -135,7 +145,7 @@ pub(crate) fn connect(args: &BrokerArgs) -> Result<Cluster, Failure> {
     };
     let connect = &mut options.connect;
     connect.connect_timeout = connect.connect_timeout.min(retry_for);
-    connect.request_timeout = connect.request_timeout.min(retry_for);
+    connect.request_timeout = connect.request_timeout.min(answer_within);
     Cluster::connect(&args.bootstrap_server, options)
         .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
 }

@@ -19,7 +19,7 @@ use thalweg_client::{
 use thalweg_protocol::records::{Codec, RecordHeader};
 
 use crate::args::{AcksChoice, CodecChoice, PartitionerChoice, ProduceArgs};
-use crate::exit::{Exit, Failure, connect, warn_of_leaderless};
+use crate::exit::{Exit, Failure, connect_to_produce, warn_of_leaderless};
 use crate::progress::Progress;
 use line::LineForm;
 
@@ -32,7 +32,7 @@ const LINGER: Duration = Duration::from_millis(5);
 /// Runs the command.
 pub(crate) fn run(args: &ProduceArgs) -> Result<(), Failure> {
     let sources = sources(args)?;
-    let mut cluster = connect(&args.broker)?;
+    let mut cluster = connect_to_produce(&args.broker)?;
     let topic = cluster.topic(&args.topic, MissingTopic::Create)?;
     if let Some(wanted) = args.partition
         && !topic.partitions.iter().any(|p| p.index == wanted)

@@ -16,6 +16,8 @@ use crate::connection::{ConnectOptions, Connection};
 use crate::error::{Advice, ClientError, Result};
 
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// An answer is waited for at least so long.
+const ANSWER_WAIT_MIN: Duration = Duration::from_millis(1);
 /// How long a topic of which a partition has no leader is not asked for again.
 const LEADERLESS_FOR: Duration = Duration::from_secs(1);
 
@@ -145,6 +147,8 @@ pub struct Cluster {
     connections: HashMap<i32, Connection>,
     /// Connection to a bootstrap address.
     first: Option<Connection>,
+    /// When the operation that is under way has to be over.
+    deadline: Option<Instant>,
 }
 
 impl Cluster {
@@ -174,9 +178,36 @@ impl Cluster {
             topics: HashMap::new(),
             connections: HashMap::new(),
             first: None,
+            deadline: None,
         };
         cluster.any()?;
         Ok(cluster)
+    }
+
+    /// Nothing goes on behind `deadline` from now on: no wait for an answer, for a connection, or for another try.
+    /// `None`: each takes as long as the options say. Returns what held before.
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) -> Option<Instant> {
+        let before = std::mem::replace(&mut self.deadline, deadline);
+        if deadline.is_none() {
+            let usual = self.options.connect.request_timeout;
+            for connection in self.connections.values_mut().chain(&mut self.first) {
+                // A connection that is broken says so when it is used.
+                let _ = connection.set_request_timeout(usual);
+            }
+        }
+        before
+    }
+
+    /// How to connect, and how long to wait for one answer.
+    fn connect_options(&self) -> ConnectOptions {
+        let usual = &self.options.connect;
+        match self.deadline {
+            None => usual.clone(),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                usual.within(left.max(ANSWER_WAIT_MIN))
+            }
+        }
     }
 
     /// The options it was made with.
@@ -190,12 +221,14 @@ impl Cluster {
     /// # Errors
     /// See [`ClientError`].
     pub fn any(&mut self) -> Result<&mut Connection> {
-        if self.first.is_none() {
-            self.first = Some(self.connect_somewhere()?);
+        let mut first = match self.first.take() {
+            Some(first) => first,
+            None => self.connect_somewhere()?,
+        };
+        if self.deadline.is_some() {
+            first.set_request_timeout(self.connect_options().request_timeout)?;
         }
-        self.first
-            .as_mut()
-            .ok_or_else(|| ClientError::Invalid("no connection".to_owned()))
+        Ok(self.first.insert(first))
     }
 
     fn connect_somewhere(&self) -> Result<Connection> {
@@ -203,7 +236,7 @@ impl Cluster {
         let mut outcome = Err(ClientError::Invalid(
             "no bootstrap server is given".to_owned(),
         ));
-        let deadline = Instant::now() + self.options.retry_for.max(self.options.retry_backoff);
+        let deadline = self.until(self.options.retry_for.max(self.options.retry_backoff));
         for address in self.bootstrap.iter().cloned().chain(known) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -227,11 +260,24 @@ impl Cluster {
             let broker = self.brokers.get(&id).ok_or_else(|| {
                 ClientError::Invalid(format!("broker {id} is not in the metadata"))
             })?;
-            let connection = Connection::connect(&broker.address(), &self.options.connect)?;
+            let connection = Connection::connect(&broker.address(), &self.connect_options())?;
             self.connections.insert(id, connection);
         }
         let missing = || ClientError::Invalid(format!("no connection to broker {id}"));
-        self.connections.get_mut(&id).ok_or_else(missing)
+        let limit = self
+            .deadline
+            .map(|_| self.connect_options().request_timeout);
+        let connection = self.connections.get_mut(&id).ok_or_else(missing)?;
+        if let Some(limit) = limit {
+            connection.set_request_timeout(limit)?;
+        }
+        Ok(connection)
+    }
+
+    /// So long from now, or when the operation has to be over.
+    fn until(&self, longest: Duration) -> Instant {
+        let until = Instant::now() + longest;
+        self.deadline.map_or(until, |deadline| deadline.min(until))
     }
 
     /// Drops the connection to broker `id`; the next use opens a new one.
@@ -259,7 +305,7 @@ impl Cluster {
     /// # Errors
     /// The last error.
     pub fn retry<T>(&mut self, mut attempt: impl FnMut(&mut Cluster) -> Result<T>) -> Result<T> {
-        let deadline = Instant::now() + self.options.retry_for;
+        let deadline = self.until(self.options.retry_for);
         let mut pause = self.options.retry_backoff;
         loop {
             let error = match attempt(self) {

@@ -206,6 +206,9 @@ impl Connection {
     /// # Errors
     /// When the socket is no longer usable, or `limit` is zero.
     pub fn set_request_timeout(&mut self, limit: Duration) -> Result<()> {
+        if self.options.request_timeout == limit {
+            return Ok(());
+        }
         self.options.request_timeout = limit;
         self.socket
             .set_read_timeout(Some(limit))

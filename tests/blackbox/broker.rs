@@ -252,6 +252,11 @@ impl Broker {
         self.life().signal(Signal::SIGTERM);
     }
 
+    /// SIGSTOP: it answers nothing any more.
+    pub fn freeze(&self) {
+        self.life().signal(Signal::SIGSTOP);
+    }
+
     /// SIGTERM to a broker that is stopping already; returns when it has ended.
     pub fn stop_at_once(&mut self) -> ExitStatus {
         self.life_mut().end(Signal::SIGTERM)

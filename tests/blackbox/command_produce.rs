@@ -1,10 +1,12 @@
 //! `thalweg produce`: where lines come from, what they become, where they go.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
-use crate::broker::{Broker, Options};
-use crate::tool::{against, thalweg, with_input};
+use crate::broker::{Broker, Options, eventually};
+use crate::tool::{against, command, thalweg, with_input};
 
 fn created(name: &str, partitions: &str) -> Broker {
     let broker = Broker::start_with(Options::default());
@@ -51,6 +53,30 @@ fn files_are_sent_one_after_the_other() {
     fails(&missing, 4, "/no/such/file");
     let got = against(&broker, &["consume", "files", "--exit-at-end"], 0);
     assert_eq!(got.lines().count(), 5, "nothing was sent: {got}");
+}
+
+/// A broker that hangs is given up when a batch was under way for so long, and not two or three times later;
+/// whatever may come on stdin.
+#[test]
+fn a_broker_that_hangs_is_given_up_in_time() {
+    const LIMIT_S: u64 = 2;
+    let broker = created("hung", "1");
+    let arguments = ["produce", "hung", "--timeout", &LIMIT_S.to_string()];
+    let mut child = command(&broker, &arguments).spawn().expect("it runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"a\n").expect("read");
+    eventually("it is there", || {
+        let got = against(&broker, &["consume", "hung", "--exit-at-end"], 0);
+        (got == "a\n").then_some(())
+    });
+    broker.freeze();
+    stdin.write_all(b"b\n").expect("read");
+    let began = Instant::now();
+    let output = child.wait_with_output().expect("it ends");
+    let took = began.elapsed();
+    fails(&output, 1, "tried for 2 s (--timeout)");
+    assert!(took < Duration::from_secs(2 * LIMIT_S), "{took:?}");
+    drop(stdin);
 }
 
 #[test]

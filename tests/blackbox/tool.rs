@@ -44,7 +44,8 @@ pub fn with_input(broker: &Broker, arguments: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn command(broker: &Broker, arguments: &[&str]) -> Command {
+/// A client subcommand against `broker`, with pipes for what goes in and comes out.
+pub fn command(broker: &Broker, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command
         .args(arguments)

@@ -49,10 +49,13 @@ impl Producer {
             .into_iter()
             .try_for_each(|(leader, group)| self.launch(leader, group))?;
         // These wait for a leader without holding up the others.
+        let deadline = Instant::now() + self.cluster.options().retry_for;
         for batch in leaderless {
+            let before = self.cluster.set_deadline(Some(deadline));
             let found = self
                 .cluster
                 .retry(|c| c.leader(&batch.topic, batch.partition));
+            self.cluster.set_deadline(before);
             match found {
                 Ok(leader) => self.launch(leader, vec![batch])?,
                 Err(error) => {
@@ -66,6 +69,7 @@ impl Producer {
 
     fn launch(&mut self, leader: i32, batches: Vec<Sealed>) -> Result<()> {
         self.collect(leader)?;
+        let since = Instant::now();
         match self.write(leader, &batches) {
             Ok(Some(ticket)) => {
                 self.flights.insert(leader, Flight { ticket, batches });
@@ -79,7 +83,7 @@ impl Producer {
             }
             Err(error) => batches
                 .into_iter()
-                .try_for_each(|b| self.resend(leader, b, error_of(&error))),
+                .try_for_each(|b| self.resend(leader, b, error_of(&error), since)),
         }
     }
 
@@ -88,6 +92,7 @@ impl Producer {
         let Some(flight) = self.flights.remove(&leader) else {
             return Ok(());
         };
+        let since = Instant::now();
         let outcome = self
             .cluster
             .broker(leader)
@@ -99,7 +104,7 @@ impl Producer {
             };
             match result {
                 Ok(base_offset) => self.confirm(batch, base_offset),
-                Err(error) => self.resend(leader, batch, error)?,
+                Err(error) => self.resend(leader, batch, error, since)?,
             }
         }
         Ok(())
@@ -115,9 +120,16 @@ impl Producer {
         });
     }
 
-    /// Sends one batch alone, again and again, after `error`.
-    fn resend(&mut self, leader: i32, batch: Sealed, error: ClientError) -> Result<()> {
-        let deadline = Instant::now() + self.cluster.options().retry_for;
+    /// Sends one batch alone, again and again, after `error`, for `retry_for` from `since` on, when it was waited for
+    /// first.
+    fn resend(
+        &mut self,
+        leader: i32,
+        batch: Sealed,
+        error: ClientError,
+        since: Instant,
+    ) -> Result<()> {
+        let deadline = since + self.cluster.options().retry_for;
         let mut pause = self.cluster.options().retry_backoff;
         let (mut leader, mut error) = (leader, error);
         loop {
@@ -127,6 +139,7 @@ impl Producer {
             }
             thread::sleep(pause);
             pause = (pause * 2).min(BACKOFF_MAX);
+            let before = self.cluster.set_deadline(Some(deadline));
             let outcome = self
                 .cluster
                 .leader(&batch.topic, batch.partition)
@@ -140,6 +153,7 @@ impl Producer {
                     let response = self.cluster.broker(leader)?.receive(ticket)?;
                     self.judge(&response, &batch)
                 });
+            self.cluster.set_deadline(before);
             match outcome {
                 Ok(base_offset) => {
                     self.confirm(batch, base_offset);
