@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use thalweg_client::{Cluster, LogDirectory, LogInDirectory, MissingTopic};
@@ -318,7 +318,7 @@ fn move_partitions(args: &LogDirsMoveArgs) -> Result<(), Failure> {
     }
     if args.wait {
         for line in lines.iter().filter(|line| line.moving) {
-            wait_for(&mut cluster, broker, &args.to, line)?;
+            wait_for(&mut cluster, broker, args, line)?;
         }
     }
     match args.json {
@@ -377,24 +377,115 @@ fn partitions(
     Ok(partitions)
 }
 
-/// Returns when the partition is in the directory, and says so when its move is given up.
-fn wait_for(cluster: &mut Cluster, broker: i32, to: &str, line: &MoveLine) -> Result<(), Failure> {
+/// Returns when the partition is in the directory. Says so when its move is given up, or when nothing at all was
+/// copied on that broker for as long as an operation may take.
+fn wait_for(
+    cluster: &mut Cluster,
+    broker: i32,
+    args: &LogDirsMoveArgs,
+    line: &MoveLine,
+) -> Result<(), Failure> {
+    let patience = Duration::from_secs(args.bootstrap.timeout.into());
+    let (mut copied, mut since) = (Vec::new(), Instant::now());
     loop {
         let dirs = cluster.describe_log_dirs(broker)?;
-        let is_meant =
-            |log: &&LogInDirectory| log.topic == line.topic && log.partition == line.partition;
-        let there = dirs.iter().find(|dir| dir.path == to);
-        let found = there.and_then(|dir| dir.logs.iter().find(is_meant));
-        match found {
+        let there = dirs.iter().find(|dir| dir.path == args.to);
+        let found = there.and_then(|dir| dir.logs.iter().find(|log| line.is_of(log)));
+        let text = match found {
             Some(log) if !log.is_future => return Ok(()),
-            Some(_) => thread::sleep(LOOK_EVERY),
-            None => {
-                let text = format!(
-                    "{}-{} does not move to {to} any more: the broker's log says why",
-                    line.topic, line.partition
-                );
-                return Err(Failure::new(Exit::Failed, text));
+            Some(log) => {
+                let now = under_way(&dirs);
+                if now != copied {
+                    (copied, since) = (now, Instant::now());
+                }
+                if since.elapsed() < patience {
+                    thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+                let usable = there.and_then(|dir| dir.usable_bytes);
+                stuck(args, line, missing(&dirs, line, log), usable)
             }
+            None => format!(
+                "{}-{} does not move to {} any more: the broker's log says why",
+                line.topic, line.partition, args.to
+            ),
+        };
+        return Err(Failure::new(Exit::Failed, text));
+    }
+}
+
+impl MoveLine {
+    fn is_of(&self, log: &LogInDirectory) -> bool {
+        log.topic == self.topic && log.partition == self.partition
+    }
+}
+
+/// The copies of a broker, with their bytes.
+fn under_way(dirs: &[LogDirectory]) -> Vec<(String, i32, i64)> {
+    let logs = dirs.iter().flat_map(|dir| &dir.logs);
+    let copies = logs.filter(|log| log.is_future);
+    copies
+        .map(|log| (log.topic.clone(), log.partition, log.bytes))
+        .collect()
+}
+
+fn missing(dirs: &[LogDirectory], line: &MoveLine, copy: &LogInDirectory) -> i64 {
+    let mut logs = dirs.iter().flat_map(|dir| &dir.logs);
+    let here = logs.find(|log| line.is_of(log) && !log.is_future);
+    here.map_or(0, |log| (log.bytes - copy.bytes).max(0))
+}
+
+fn stuck(args: &LogDirsMoveArgs, line: &MoveLine, missing: i64, usable: Option<i64>) -> String {
+    let room = usable.map_or(String::new(), |usable| {
+        format!(
+            " {} has {usable} bytes of room, of which it keeps its headroom \
+             (thalweg.log.dirs.headroom.bytes) for producers.",
+            args.to
+        )
+    });
+    format!(
+        "{}-{} does not come nearer to {}: nothing was copied for {} s (--timeout), {missing} bytes are \
+         missing.{room} The move stays, and goes on by itself when it can; the broker's log says what it waits \
+         for. To call it off, ask for the directory that the partition is in",
+        line.topic, line.partition, args.to, args.bootstrap.timeout
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_client::{LogDirectory, LogInDirectory};
+
+    use super::{MoveLine, missing, under_way};
+
+    fn log(bytes: i64, is_future: bool) -> LogInDirectory {
+        LogInDirectory {
+            topic: "t".to_owned(),
+            partition: 0,
+            bytes,
+            lag: 0,
+            is_future,
         }
+    }
+
+    #[test]
+    fn a_move_comes_nearer_while_a_copy_grows() {
+        let dirs = |copied| {
+            let dir = |path: &str, log| LogDirectory {
+                path: path.to_owned(),
+                error_code: 0,
+                usable_bytes: None,
+                total_bytes: None,
+                logs: vec![log],
+            };
+            [dir("/a", log(100, false)), dir("/b", log(copied, true))]
+        };
+        assert_ne!(under_way(&dirs(1)), under_way(&dirs(2)));
+        let line = MoveLine {
+            topic: "t".to_owned(),
+            partition: 0,
+            moving: true,
+            error: None,
+        };
+        assert_eq!(missing(&dirs(40), &line, &log(40, true)), 60);
     }
 }

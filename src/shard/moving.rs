@@ -3,7 +3,11 @@
 //! A move is accepted when its folder is there, so that a restart goes on with it, and waits its turn. It is
 //! called off when the partition is deleted or sent elsewhere. What it takes of the core and of the disks is
 //! bounded: after each slice comes the other work of the core, and it rests as long as
-//! `replica.alter.log.dirs.io.max.bytes.per.second` asks for.
+//! `replica.alter.log.dirs.io.max.bytes.per.second` asks for. Producers on the target come first: nothing is copied
+//! that does not fit above its headroom, and where it is full all the same, what was copied is given back.
+
+mod copying;
+mod patience;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -14,24 +18,22 @@ use thalweg_control::{DirIndex, FutureFound, MoveOutcome};
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::event::Event;
 use thalweg_reactor::{task, time};
-use thalweg_storage::{Found, FutureLog, Log, MoveError};
-use thalweg_types::limits::{
-    MOVE_AGAIN_AFTER_MS, MOVE_LAST_BYTES_MAX, MOVE_LAST_STEPS_MAX, MOVE_UNCLOSED_BYTES_MAX,
-};
+use thalweg_storage::{Found, FutureLog, Log, MoveError, MoveRoom};
+use thalweg_types::limits::MOVE_AGAIN_AFTER_MS;
 use thalweg_types::{Offset, TopicPartition, Uuid};
 
+use self::copying::{Copied, copy};
+use self::patience::Patience;
 use crate::partition::{LastStep, Partition};
 use crate::question::{Answer, FutureSize, LogSize};
 use crate::shard::Shard;
 
-/// Until the next look at a log of which nothing is missing that was not closed yet.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
-
 /// How long a stop waits for the control plane to take note of a move.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Shorter rests are added up.
-const REST_MIN: Duration = Duration::from_millis(5);
+/// A move is given up.
+const STAYS: &str =
+    "NOT MOVED: the partition stays where it is; ask for the move again when the cause is gone";
 
 /// What is to become of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +58,8 @@ struct Move {
     last_step: RefCell<Option<Event>>,
     reached: Cell<Offset>,
     bytes: Cell<u64>,
+    /// Looks in a row that found no room on the target.
+    looks_for_room: Cell<u32>,
 }
 
 /// The moves of one shard.
@@ -80,6 +84,7 @@ impl Move {
             last_step: RefCell::default(),
             reached: Cell::new(Offset::ZERO),
             bytes: Cell::new(0),
+            looks_for_room: Cell::new(0),
         })
     }
 
@@ -264,36 +269,50 @@ impl Shard {
     }
 }
 
-/// Carries out moves until none waits.
+/// What comes of a move's turn.
+enum Turn {
+    /// It is over, or off.
+    Over,
+    /// It waits for its next one.
+    Again,
+}
+
+/// Carries out moves until none waits. One whose target has no room holds up no others, which may make some.
 async fn work(shard: Rc<Shard>) {
     loop {
         let next = shard.moves.waiting.borrow_mut().pop_front();
         let Some(of) = next else { break };
-        carry_out(&shard, &of).await;
-        shard.moves.end(&of);
+        match carry_out(&shard, &of).await {
+            Turn::Over => shard.moves.end(&of),
+            Turn::Again => shard.moves.waiting.borrow_mut().push_back(of),
+        }
     }
     if let Some(working) = shard.moves.working.take() {
         working.open();
     }
 }
 
-async fn carry_out(shard: &Rc<Shard>, of: &Rc<Move>) {
+async fn carry_out(shard: &Rc<Shard>, of: &Rc<Move>) -> Turn {
     let Some(mut future) = of.future.take() else {
-        return;
+        return Turn::Over;
     };
-    let mut steps = 0;
+    let mut room = MoveRoom::none(shard.dir(of.to));
+    let mut patience = Patience::default();
     loop {
-        let copied = copy(shard, of, &mut future).await;
+        let copied = copy(shard, of, &mut future, &mut room).await;
         let partition = match copied {
-            Ok(Some(partition)) => partition,
-            Ok(None) => return put_away(of, future).await,
+            Ok(Copied::Near(partition)) => partition,
+            Ok(Copied::NotWanted) => return put_away(of, future).await,
+            Ok(Copied::NoRoom) => {
+                of.future.replace(Some(future));
+                return Turn::Again;
+            }
             Err(error) => return give_up(shard, of, future, &error).await,
         };
         if partition.dir() == of.to {
             of.call(Wanted::No);
             return put_away(of, future).await;
         }
-        let health = shard.dir(of.to);
         let begun = shard.control.begin_move(of.id, of.to, future.reached());
         if begun.await != Some(Ok(())) {
             of.rest(Duration::from_millis(MOVE_AGAIN_AFTER_MS)).await;
@@ -305,110 +324,45 @@ async fn carry_out(shard: &Rc<Shard>, of: &Rc<Move>) {
         }
         let over = Event::new();
         of.last_step.replace(Some(over.clone()));
-        let outcome = partition.last_step(future, of.to, health).await;
+        let outcome = partition.last_step(future, of.to, shard.dir(of.to)).await;
         of.last_step.replace(None);
         over.open();
-        match outcome {
+        let (error, back) = match outcome {
             LastStep::Moved { left, future } => {
-                if let Err(error) = future.arrive(&left).await {
-                    tracing::warn!(partition = %left.name(), %error,
-                        "moved; the next start removes what is left in its old place");
-                }
-                let _ = shard.control.end_move(of.id, MoveOutcome::Moved).await;
-                tracing::info!(partition = %left.name(), dir = %health.path().display(),
-                    "moved to another log directory");
-                return;
+                arrive(shard, of, &left, future).await;
+                return Turn::Over;
             }
-            LastStep::NotYet(error, back) => {
-                let _ = shard.control.end_move(of.id, MoveOutcome::Stayed).await;
-                steps += 1;
-                if !error.may_pass() || steps >= MOVE_LAST_STEPS_MAX {
-                    return give_up(shard, of, back, &error).await;
-                }
-                future = back;
-                of.rest(Duration::from_millis(MOVE_AGAIN_AFTER_MS)).await;
-            }
-            LastStep::Stayed(error) => {
-                let _ = shard.control.end_move(of.id, MoveOutcome::Stayed).await;
-                tracing::error!(partition = %partition.name(), %error,
-                    "NOT MOVED: it stays where it is; ask for the move again when the cause is gone");
-                return;
-            }
-        }
-    }
-}
-
-/// Copies until little is missing; `None` when the move is not wanted any more.
-async fn copy(
-    shard: &Shard,
-    of: &Move,
-    future: &mut FutureLog,
-) -> Result<Option<Rc<Partition>>, MoveError> {
-    let mut is_rolled = false;
-    let mut due = Duration::ZERO;
-    loop {
-        let partition = shard.partition(of.id).filter(|p| !p.is_offline());
-        let health = shard.dir(of.to);
-        if health.failure().is_some() {
-            of.call(Wanted::Later);
-        }
-        let Some(partition) = partition else {
-            let is_known = shard.view().image.partition(of.id).is_some();
-            of.call(if is_known { Wanted::Later } else { Wanted::No });
-            return Ok(None);
+            LastStep::NotYet(error, back) => (error, Some(back)),
+            LastStep::Stayed(error) => (error, None),
         };
-        if !of.is_wanted() {
-            return Ok(None);
-        }
-        if health.is_full() {
-            of.rest(Duration::from_millis(MOVE_AGAIN_AFTER_MS)).await;
-            continue;
-        }
-        let log = partition.log();
-        let mut stepped = future.step(&log).await;
-        of.note(future);
-        let is_near = future.missing_bytes(&log) <= MOVE_LAST_BYTES_MAX;
-        if stepped.is_ok() && is_near && !is_rolled {
-            stepped = roll(&log, &mut is_rolled).await.and(stepped);
-        } else if stepped.is_ok()
-            && is_near
-            && future.unclosed_bytes(&log) <= MOVE_UNCLOSED_BYTES_MAX
-        {
-            return Ok(Some(partition));
-        }
-        match stepped {
-            Ok(0) => of.rest(LOOK_AGAIN_AFTER).await,
-            Ok(bytes) => {
-                // Other work of the core comes in between, whatever the budget.
-                task::yield_now().await;
-                due += budget(shard, bytes);
-                if due >= REST_MIN {
-                    of.rest(std::mem::take(&mut due)).await;
-                }
-            }
-            Err(error) if error.may_pass() => {
-                of.rest(Duration::from_millis(MOVE_AGAIN_AFTER_MS)).await;
-            }
-            Err(error) => return Err(error),
-        }
+        let _ = shard.control.end_move(of.id, MoveOutcome::Stayed).await;
+        let (Some(back), wait) = (back, patience.after(&error)) else {
+            tracing::error!(partition = %partition.name(), %error, "{STAYS}");
+            return Turn::Over;
+        };
+        let Some(wait) = wait else {
+            return give_up(shard, of, back, &error).await;
+        };
+        tracing::info!(partition = %partition.name(), %error,
+            again_in_ms = wait.as_millis() as u64, "the move is not over yet");
+        future = back;
+        of.rest(wait).await;
     }
 }
 
-async fn roll(log: &Log, is_rolled: &mut bool) -> Result<(), MoveError> {
-    log.roll_for_move().await?;
-    *is_rolled = true;
-    Ok(())
-}
-
-/// How long so many bytes have to take.
-fn budget(shard: &Shard, bytes: u64) -> Duration {
-    let view = shard.view();
-    let rate = view.config.replica_alter_log_dirs_io_max_bytes_per_second();
-    Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
+/// The log is in its new place: the old one goes.
+async fn arrive(shard: &Shard, of: &Move, left: &Log, future: FutureLog) {
+    if let Err(error) = future.arrive(left).await {
+        tracing::warn!(partition = %left.name(), %error,
+            "moved; the next start removes what is left in its old place");
+    }
+    let _ = shard.control.end_move(of.id, MoveOutcome::Moved).await;
+    let dir = shard.dir(of.to).path().display();
+    tracing::info!(partition = %left.name(), %dir, "moved to another log directory");
 }
 
 /// A move that is called off leaves nothing; one that a start is to go on with leaves its folder.
-async fn put_away(of: &Move, future: FutureLog) {
+async fn put_away(of: &Move, future: FutureLog) -> Turn {
     match of.wanted.get() {
         Wanted::Yes | Wanted::Later => {}
         Wanted::No => {
@@ -418,16 +372,16 @@ async fn put_away(of: &Move, future: FutureLog) {
             }
         }
     }
+    Turn::Over
 }
 
-async fn give_up(shard: &Shard, of: &Move, future: FutureLog, error: &MoveError) {
+async fn give_up(shard: &Shard, of: &Move, future: FutureLog, error: &MoveError) -> Turn {
     let works = shard.dir(of.to).failure().is_none();
     let is_served = shard.partition(of.id).is_some_and(|p| !p.is_offline());
     match works && is_served {
         true => of.call(Wanted::No),
         false => of.call(Wanted::Later),
     }
-    tracing::error!(to = %future.dir().display(), %error,
-        "NOT MOVED: the partition stays where it is; ask for the move again when the cause is gone");
-    put_away(of, future).await;
+    tracing::error!(to = %future.dir().display(), %error, "{STAYS}");
+    put_away(of, future).await
 }

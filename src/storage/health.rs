@@ -30,7 +30,7 @@ pub struct DirHealth {
     on_failure: OnceLock<OnFailure>,
     operations: Mutex<Operations>,
     full: AtomicBool,
-    allowance: Allowance,
+    pub(crate) allowance: Allowance,
     free_bytes: AtomicU64,
     file_system: Option<FileSystem>,
     /// The room at the last look.

@@ -226,6 +226,11 @@ impl State {
             .saturating_sub(1)
     }
 
+    /// The segments that hold something at or above the log's start, or would.
+    pub(crate) fn served(&self) -> &[Rc<Segment>] {
+        &self.segments[self.segment_for(self.start)..]
+    }
+
     /// End of the segment at `index`: the next one's base, or what is written.
     pub(crate) fn segment_end(&self, index: usize) -> Offset {
         self.segments

@@ -247,6 +247,20 @@ impl Log {
         }
     }
 
+    /// What was found to be damaged in `other` while this, its copy, was opened is not served here either.
+    pub fn inherit_damage(&self, other: &Log) {
+        let state = self.inner.state.borrow();
+        let theirs = other.inner.state.borrow();
+        for segment in &state.segments {
+            let found = theirs.segments.iter().find(|one| one.base == segment.base);
+            let Some(found) = found.filter(|one| one.size.get() == segment.size.get()) else {
+                continue;
+            };
+            segment.damaged.replace(found.damaged.borrow().clone());
+            segment.is_suspect.set(found.is_suspect.get());
+        }
+    }
+
     /// Compaction met a batch that it can not read, at `position` of the segment at a path. When this
     /// is done the segment was looked through, as the scrub does it.
     pub(crate) async fn place_damage(&self, path: &Path, position: u64, reason: &str) -> Placed {

@@ -509,17 +509,28 @@ pub const MOVE_SLICE_BYTES: u64 = 1024 * 1024;
 /// A move holds appends back for its last step once no more than so many bytes are missing.
 pub const MOVE_LAST_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Time until a move is tried again that lacked something or came upon a changed log.
-pub const MOVE_AGAIN_AFTER_MS: u64 = 1_000;
+/// Time until a move is tried again that lacked something or came upon a changed log, the first time; then ever
+/// longer.
+pub const MOVE_AGAIN_AFTER_MS: u64 = 250;
+
+/// The longest such time.
+pub const MOVE_AGAIN_AFTER_MS_MAX: u64 = 30_000;
+
+/// How often in a row a move may find that its log has changed, or that it can not take its last step, before it
+/// gives up.
+pub const MOVE_TRIES_MAX: u32 = 20;
+
+/// How often a copy that was complete may be found to differ from its log before the move gives up.
+pub const MOVE_DIFFERS_MAX: u32 = 3;
+
+/// Time until a move looks again whether its target has room.
+pub const MOVE_ROOM_AGAIN_AFTER_MS: u64 = 500;
 
 /// The same of bytes in closed segments whose copies are not known to be on the disk.
 pub const MOVE_UNCLOSED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Bytes of appends to one log that wait while its place changes; further ones are told to come again.
 pub const MOVE_HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// How often a move may find, with appends held back, that the log has changed, before it gives up.
-pub const MOVE_LAST_STEPS_MAX: u32 = 100;
 
 /// Files and folders of a shard that could not be removed and are tried again; what is beyond waits for the
 /// next start.

@@ -90,6 +90,9 @@ impl SmallDisk {
             .arg(at)
             .output()
             .is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("NOT TESTED: mounting a tmpfs is not allowed here");
+        }
         mounted.then(|| SmallDisk(at.to_owned()))
     }
 }
@@ -146,39 +149,44 @@ impl Broker {
     /// As [`Broker::start`], with `options`.
     pub fn start_with(options: Options) -> Broker {
         let folder = tempfile::tempdir().expect("a folder for the broker");
-        let data = folder.path().join("data");
-        if let Some(text) = &options.config {
-            let file = config_file(&data, text);
-            let output = thalweg(&["format", "--config", file.to_str().expect("UTF-8")]);
-            assert!(output.status.success(), "{output:?}");
-        }
-        let process = Some(Process::start(&data, &options));
-        Broker {
-            process,
-            _disk: None,
-            folder,
-            options,
-            elsewhere: None,
-        }
+        Broker::start_in(folder, None, options)
     }
 
     /// With its data on a disk of `size`, as mount(8) reads it. `None`, which is said, where mounting is
     /// not allowed.
     pub fn start_on_small_disk(size: &str, options: Options) -> Option<Broker> {
         let folder = tempfile::tempdir().expect("a folder for the broker");
+        let disk = SmallDisk::mount(&folder.path().join("data"), size)?;
+        Some(Broker::start_in(folder, Some(disk), options))
+    }
+
+    /// The same of one directory in its data.
+    pub fn start_with_small_directory(
+        directory: &str,
+        size: &str,
+        options: Options,
+    ) -> Option<Broker> {
+        let folder = tempfile::tempdir().expect("a folder for the broker");
         let data = folder.path().join("data");
-        let Some(disk) = SmallDisk::mount(&data, size) else {
-            eprintln!("NOT TESTED: mounting a tmpfs is not allowed here");
-            return None;
-        };
-        let process = Some(Process::start(&data, &options));
-        Some(Broker {
-            process,
-            _disk: Some(disk),
+        std::fs::create_dir(&data).expect("a folder");
+        let disk = SmallDisk::mount(&data.join(directory), size)?;
+        Some(Broker::start_in(folder, Some(disk), options))
+    }
+
+    fn start_in(folder: TempDir, disk: Option<SmallDisk>, options: Options) -> Broker {
+        let data = folder.path().join("data");
+        if let Some(text) = &options.config {
+            let file = config_file(&data, text);
+            let output = thalweg(&["format", "--config", file.to_str().expect("UTF-8")]);
+            assert!(output.status.success(), "{output:?}");
+        }
+        Broker {
+            process: Some(Process::start(&data, &options)),
+            _disk: disk,
             folder,
             options,
             elsewhere: None,
-        })
+        }
     }
 
     fn life(&self) -> &Process {

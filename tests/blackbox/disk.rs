@@ -154,7 +154,7 @@ fn st_22_a_read_only_file_system_ends_the_broker() {
 }
 
 /// Takes all room on the disk of `folder` but `left` bytes, in a file that gives it back when removed.
-fn fill(folder: &Path, left: usize) -> std::path::PathBuf {
+pub fn fill(folder: &Path, left: usize) -> std::path::PathBuf {
     let path = folder.join("somebody-else");
     let mut file = File::create(&path).expect("a file");
     while file.write_all(&[1; 4096]).is_ok() {}

@@ -19,6 +19,8 @@ use thalweg_protocol::messages::{
 use crate::administering::delete_records;
 use crate::batch::plain;
 use crate::broker::{Broker, Options, eventually, is_long};
+use crate::compacting::{SMALL_SEGMENTS, all_of, append_small, eager};
+use crate::disk::fill;
 use crate::failpoints::ending_at;
 use crate::retention::{check_whole, large};
 use crate::tool::{against, refused};
@@ -358,6 +360,101 @@ fn kip_113_records_deleted_meanwhile_stay_deleted() {
     assert_eq!(check_whole(&mut broker.connect(), &topic, 8), 5);
 }
 
+/// DeleteRecords moves the start of the log at once, and the files go at some later look.
+#[test]
+fn kip_113_a_partition_moves_whose_first_segments_are_to_go() {
+    let mut broker = Broker::start_with(options(""));
+    let mut client = broker.connect();
+    let topic = client.create_topic("t", 1, &SEGMENTED);
+    append(&mut client, &topic, 0..8);
+    assert_eq!(delete_records(&mut client, &topic, 5), (ErrorCode::None, 5));
+    let (here, there) = here_and_there(&mut client, "t");
+    assert!(batches(&broker, &here, "t").len() > 2);
+    send_to(&broker, &mut client, "t", &there);
+    wait_until_in(&mut client, "t", &there);
+    assert_eq!(check_whole(&mut client, &topic, 8), 5);
+    broker.kill();
+    broker.start_again();
+    assert_eq!(check_whole(&mut broker.connect(), &topic, 8), 5);
+}
+
+#[test]
+fn kip_113_a_partition_moves_while_it_is_compacted() {
+    let broker = Broker::start_with(eager(options("")));
+    let mut client = broker.connect();
+    let topic = client.create_topic("c", 1, &SMALL_SEGMENTS);
+    let mut end = 100;
+    append_small(&mut client, &topic, 0..end);
+    let (here, there) = here_and_there(&mut client, "c");
+    for dir in [&there, &here, &there] {
+        send_to(&broker, &mut client, "c", dir);
+        let mut looks = 0;
+        eventually("it has moved", || {
+            if looks % LOOKS_PER_APPEND == 0 {
+                append_small(&mut client, &topic, end..end + 4);
+                end += 4;
+            }
+            looks += 1;
+            let places = places(&mut client, "c");
+            (places.current[0].0 == **dir && places.future.is_empty()).then_some(())
+        });
+    }
+    let said = broker.log();
+    assert!(
+        !said.iter().any(|line| line.contains("NOT MOVED")),
+        "{said:?}"
+    );
+    let (_, offsets) = all_of(&mut client, &topic, 0..end);
+    assert!(offsets.len() as i64 <= end && offsets.is_sorted());
+    assert_eq!(
+        offsets[offsets.len() - 4..],
+        [end - 4, end - 3, end - 2, end - 1]
+    );
+}
+
+/// ST-20: a move waits for room instead of taking what producers on its target need, says so, and goes on by
+/// itself. Who waits for it by command line is told.
+#[test]
+fn st_20_a_move_waits_for_room_above_the_headroom() {
+    const MIB: usize = 1024 * 1024;
+    let headroom = format!("thalweg.log.dirs.headroom.bytes={}\n", 2 * MIB);
+    let small = Broker::start_with_small_directory("b", "10m", options(&headroom));
+    let Some(broker) = small else { return };
+    let mut client = broker.connect();
+    let topic = client.create_topic("t", 1, &SEGMENTED);
+    append(&mut client, &topic, 0..12);
+    assert_eq!(here_and_there(&mut client, "t").0, "a");
+    let b = broker.data().join("b");
+    // Room above the headroom, and not enough.
+    let rest = fill(&b, 4 * MIB);
+    let is_known = || broker.metric("thalweg_log_dir_usable_bytes", &["data/b"]) < 5.0 * MIB as f64;
+    eventually("the broker has looked", || is_known().then_some(()));
+    let to = b.to_str().expect("UTF-8");
+    let arguments = [
+        "log-dirs",
+        "move",
+        "t",
+        "--to",
+        to,
+        "--wait",
+        "--timeout",
+        "1",
+    ];
+    let (_, said) = refused(&broker, &arguments, 1);
+    assert!(
+        said.contains("nothing was copied for 1 s (--timeout)"),
+        "{said}"
+    );
+    let line = broker.wait_for_log("the move waits for room");
+    assert!(line.contains("missing="), "{line}");
+    let places = places(&mut client, "t");
+    assert_eq!(places.future.first().map(|future| future.1), Some(0));
+    assert_eq!(broker.metric("thalweg_log_dir_full", &["data/b"]), 0.0);
+    fs::remove_file(rest).expect("removed");
+    wait_until_in(&mut client, "t", "b");
+    check_whole(&mut client, &topic, 12);
+}
+
 /// What `log-dirs describe` prints as JSON.
 fn told(broker: &Broker) -> Value {
     let http = broker.metrics_address().to_string();
@@ -383,6 +480,7 @@ fn kip_113_moves_by_command_line() {
     assert!(directories.iter().all(|dir| dir["state"] == "works"));
     assert_eq!(report["offline"], serde_json::json!([]));
     assert_eq!(report["quarantined"], serde_json::json!([]));
+    assert_eq!(broker.get("/log-dirs?n=3").0, 400);
     let table = against(&broker, &["log-dirs", "describe", "--partitions"], 0);
     assert!(
         table.contains("DIRECTORY") && table.contains("MOVING"),

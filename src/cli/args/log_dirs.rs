@@ -54,7 +54,7 @@ pub struct LogDirsMoveArgs {
     /// On this broker; needed where there are several
     #[arg(long, value_name = "ID")]
     pub broker: Option<i32>,
-    /// End when all of it has moved, not when it has begun
+    /// End when all of it has moved, not when it has begun, or when nothing was copied for --timeout seconds
     #[arg(long)]
     pub wait: bool,
     /// Print JSON

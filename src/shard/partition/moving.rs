@@ -109,9 +109,10 @@ impl Partition {
         if let Some(storing) = storing {
             storing.await;
         }
-        if let Err(error) = future.complete(&left).await {
-            return LastStep::NotYet(error, future);
-        }
+        let standing = match future.complete(&left).await {
+            Ok(standing) => standing,
+            Err(error) => return LastStep::NotYet(error, future),
+        };
         let opened = match future.take_place(&left).await {
             Ok(()) => self.open_moved(&left, health).await,
             Err(error) => Err(error),
@@ -119,13 +120,16 @@ impl Partition {
         let log = match opened {
             Ok(log) => log,
             Err(error) => {
-                future.take_back(&left).await;
-                return LastStep::Stayed(error);
+                return match future.take_back(&left, &error).await {
+                    Some(future) => LastStep::NotYet(error, future),
+                    None => LastStep::Stayed(error),
+                };
             }
         };
         // What came in between.
         log.raise_start(left.start_offset());
         log.set_options(left.options());
+        log.inherit_damage(&left);
         let durable_end = log.durable_end();
         self.log.replace(log);
         self.place.set(self.place.get() + 1);
@@ -137,6 +141,7 @@ impl Partition {
             .borrow_mut()
             .on_durable(durable_end, &mut effects);
         self.carry_out(effects);
+        drop(standing);
         LastStep::Moved { left, future }
     }
 

@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use thalweg_reactor::{failpoint, fs};
 
-use super::{FutureLog, MoveError, copy_file, remove};
+use super::{FutureLog, MoveError, Standing, copy_file, remove};
 use crate::error::LogError;
+use crate::flush::Reach;
 use crate::log::Log;
 use crate::next_segment;
 use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA};
@@ -14,21 +15,35 @@ use crate::quarantine::QUARANTINE;
 use crate::removal::files_of;
 use crate::segment::Segment;
 
+/// Indexes take one byte for so many of batches, or fewer.
+const INDEXES_SHARE: u64 = 64;
+
 impl FutureLog {
-    /// Copies what is left, and makes all of the copy durable. Nothing may be appended to the log meanwhile.
+    /// Copies what is left, and makes all of the copy durable. Nothing may be appended to the log meanwhile. As
+    /// long as the [`Standing`] is held, the two are the same.
     ///
     /// # Errors
-    /// See [`MoveError`]; [`MoveError::Changed`] when compaction or retention came in between.
-    pub async fn complete(&mut self, log: &Log) -> Result<(), MoveError> {
+    /// See [`MoveError`]; [`MoveError::Changed`] when the log has begun a segment meanwhile.
+    pub async fn complete<'a>(&mut self, log: &'a Log) -> Result<Standing<'a>, MoveError> {
         let completed = self.try_complete(log).await;
         self.judged(completed)
     }
 
-    async fn try_complete(&mut self, log: &Log) -> Result<(), MoveError> {
+    async fn try_complete<'a>(&mut self, log: &'a Log) -> Result<Standing<'a>, MoveError> {
+        // What lies beside closed segments is copied as it is.
+        log.flush_reaching(Reach::ClosedSegments).await?;
+        let standing = log.stand_still().await;
         next_segment::settled(&log.inner).await;
         while self.try_step(log).await? > 0 {}
-        let segments = log.inner.state.borrow().segments.clone();
-        for segment in &segments {
+        let segments = log.inner.state.borrow().served().to_vec();
+        let (active, closed) = segments.split_last().ok_or(MoveError::Changed)?;
+        if closed
+            .iter()
+            .any(|segment| segment.aborted.borrow().is_unsaved())
+        {
+            return Err(MoveError::Changed);
+        }
+        for segment in closed.iter().chain([active]) {
             let copied = self.copied.get(&segment.base);
             if copied.is_some_and(|copied| !copied.is_whole) {
                 self.copy_beside(log.dir(), segment).await?;
@@ -43,7 +58,7 @@ impl FutureLog {
         }
         synced.map_err(LogError::io("sync", &self.dir))?;
         match self.is_copy_of(log) {
-            true => Ok(()),
+            true => Ok(standing),
             false => Err(MoveError::Changed),
         }
     }
@@ -90,31 +105,52 @@ impl FutureLog {
     /// Bytes that the log has and the copy lacks.
     #[must_use]
     pub fn missing_bytes(&self, log: &Log) -> u64 {
-        log.size_bytes().saturating_sub(self.size_bytes())
+        let state = log.inner.state.borrow();
+        let missing = |segment: &Rc<Segment>| segment.size.get() - self.copied_of(segment);
+        state.served().iter().map(missing).sum()
+    }
+
+    /// Room that the rest of the copy takes, with the indexes, beside what lies in its folder already.
+    #[must_use]
+    pub fn room_needed(&self, log: &Log) -> u64 {
+        let state = log.inner.state.borrow();
+        let missing = |segment: &Rc<Segment>| {
+            let found = self.found.get(&segment.base).map_or(0, |found| found.bytes);
+            let there = self.copied_of(segment).max(found);
+            segment.size.get().saturating_sub(there)
+        };
+        let missing: u64 = state.served().iter().map(missing).sum();
+        missing + missing / INDEXES_SHARE
+    }
+
+    fn copied_of(&self, segment: &Rc<Segment>) -> u64 {
+        let copied = self.copied.get(&segment.base);
+        let copied = copied.filter(|copied| Rc::ptr_eq(segment, &copied.of));
+        copied.map_or(0, |copied| copied.bytes.min(segment.size.get()))
     }
 
     /// Bytes of closed segments whose copies are not made durable yet.
     #[must_use]
     pub fn unclosed_bytes(&self, log: &Log) -> u64 {
         let state = log.inner.state.borrow();
-        let closed = state.segments.len().saturating_sub(1);
+        let closed = state.served().iter().rev().skip(1);
         let is_whole = |segment: &&Rc<Segment>| {
             let copied = self.copied.get(&segment.base);
             copied.is_some_and(|copied| copied.is_whole && Rc::ptr_eq(segment, &copied.of))
         };
-        let unclosed = state.segments[..closed].iter();
-        let unclosed = unclosed.filter(|segment| !is_whole(segment));
+        let unclosed = closed.filter(|segment| !is_whole(segment));
         unclosed.map(|segment| segment.size.get()).sum()
     }
 
     fn is_copy_of(&self, log: &Log) -> bool {
         let state = log.inner.state.borrow();
+        let served = state.served();
         let is_same = |segment: &Rc<Segment>| {
             let copied = self.copied.get(&segment.base);
             copied.is_some_and(|copied| {
                 Rc::ptr_eq(segment, &copied.of) && copied.bytes == segment.size.get()
             })
         };
-        state.segments.len() == self.copied.len() && state.segments.iter().all(is_same)
+        served.len() == self.copied.len() && served.iter().all(is_same)
     }
 }

@@ -9,7 +9,7 @@ use thalweg_reactor::fs::{self, File, OpenMode};
 use thalweg_types::Offset;
 use thalweg_types::limits::MOVE_SLICE_BYTES;
 
-use super::{Between, Copied, FutureLog, MoveError, copy_file, remove};
+use super::{Between, Copied, FoundCopy, FutureLog, MoveError, copy_file, remove};
 use crate::error::LogError;
 use crate::log::Log;
 use crate::name::{log_path, snapshot_path};
@@ -31,7 +31,7 @@ impl FutureLog {
         let (segments, written_end) = {
             let state = log.inner.state.borrow();
             state.check_readable()?;
-            (state.segments.clone(), state.written_end)
+            (state.served().to_vec(), state.written_end)
         };
         self.forget_replaced(&segments).await?;
         let closed = segments.len().saturating_sub(1);
@@ -62,7 +62,9 @@ impl FutureLog {
     async fn forget_replaced(&mut self, segments: &[Rc<Segment>]) -> Result<(), LogError> {
         let is_there = |base: &Offset, copied: &Copied| {
             let found = segments.binary_search_by_key(base, |segment| segment.base);
-            found.is_ok_and(|at| Rc::ptr_eq(&segments[at], &copied.of))
+            found.is_ok_and(|at| {
+                Rc::ptr_eq(&segments[at], &copied.of) && copied.bytes <= copied.of.size.get()
+            })
         };
         let gone: Vec<Offset> = self
             .copied
@@ -71,11 +73,30 @@ impl FutureLog {
             .map(|(base, _)| *base)
             .collect();
         for base in gone {
-            self.copied.remove(&base);
             self.between.take_if(|between| between.base == base);
             self.remove_files(base).await?;
+            self.copied.remove(&base);
         }
         Ok(())
+    }
+
+    /// Removes all that was copied, and says how much that was: others need the room. The copy begins anew.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    pub async fn give_back(&mut self) -> Result<u64, LogError> {
+        self.between = None;
+        let mut bytes = 0;
+        while let Some(base) = self.copied.keys().next().copied() {
+            self.remove_files(base).await?;
+            bytes += self.copied.remove(&base).map_or(0, |copied| copied.bytes);
+        }
+        while let Some(base) = self.found.keys().next().copied() {
+            self.remove_files(base).await?;
+            bytes += self.found.remove(&base).map_or(0, |found| found.bytes);
+        }
+        self.reached = Offset::ZERO;
+        Ok(bytes)
     }
 
     async fn remove_files(&self, base: Offset) -> Result<(), LogError> {
@@ -88,14 +109,16 @@ impl FutureLog {
     async fn begin(&mut self, segment: &Rc<Segment>, is_closed: bool) -> Result<(), MoveError> {
         let base = segment.base;
         let size = segment.size.get();
-        let is_whole = match self.found.remove(&base) {
-            Some((bytes, modified_ms)) if is_closed && bytes == size => {
+        let found = self.found.remove(&base);
+        let is_like = |found: &FoundCopy| is_closed && found.bytes == size;
+        let is_whole = match found.filter(is_like).and_then(|found| found.believed) {
+            Some(modified_ms) => {
                 let path = segment.path();
                 let meta = fs::metadata(&path).await;
                 let meta = meta.map_err(|error| gone_or(error, &path))?;
                 meta.modified_ms == modified_ms
             }
-            Some(_) | None => false,
+            None => false,
         };
         if !is_whole && self.is_resumed {
             self.remove_files(base).await?;
@@ -114,6 +137,7 @@ impl FutureLog {
         let at = self.copied.get(&base).map_or(0, |copied| copied.bytes);
         let (from, to) = self.between(segment).await?;
         let bytes = fs::read_at(&from, at, usize::try_from(wanted).unwrap_or(usize::MAX)).await;
+        still_there(segment)?;
         let bytes = bytes.map_err(LogError::io("read", from.path()))?;
         let read = bytes.len() as u64;
         if read < wanted {
@@ -140,6 +164,8 @@ impl FutureLog {
             Some(warm) => warm.file,
             None => {
                 let opened = fs::open(&path, OpenMode::Read).await;
+                // What has that name may be what took its place.
+                still_there(segment)?;
                 opened.map_err(|error| gone_or(error, &path))?
             }
         };
@@ -173,7 +199,11 @@ impl FutureLog {
     }
 
     /// The indexes of a segment, and the snapshot where it begins.
-    pub(super) async fn copy_beside(&self, from: &Path, segment: &Segment) -> Result<(), MoveError> {
+    pub(super) async fn copy_beside(
+        &self,
+        from: &Path,
+        segment: &Segment,
+    ) -> Result<(), MoveError> {
         let base = segment.base;
         let sources = files_of(from, base).into_iter().skip(1);
         let targets = files_of(&self.dir, base).into_iter().skip(1);
@@ -208,10 +238,68 @@ impl FutureLog {
     }
 }
 
+/// A segment that was removed or replaced meanwhile is copied no further.
+fn still_there(segment: &Segment) -> Result<(), MoveError> {
+    match segment.is_retired() {
+        true => Err(MoveError::Changed),
+        false => Ok(()),
+    }
+}
+
 /// A file of a segment that is not there was removed or replaced meanwhile.
 fn gone_or(error: io::Error, path: &Path) -> MoveError {
     match error.kind() {
         io::ErrorKind::NotFound => MoveError::Changed,
         _other => MoveError::Log(LogError::io("open", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use thalweg_reactor::fs;
+    use thalweg_types::Uuid;
+
+    use super::FutureLog;
+    use crate::error::LogError;
+    use crate::whole_log_tests::{TOPIC_ID, TestLog, name, on_plain_engine};
+    use crate::{DirHealth, LogOptions, MoveError};
+
+    /// What has the name of a segment may be what compaction has put in its place.
+    #[test]
+    fn kip_113_a_segment_that_is_replaced_under_the_copy_is_taken_up_again() {
+        on_plain_engine(|root| async move {
+            let (from, to) = (root.join("a"), root.join("b"));
+            for dir in [&from, &to] {
+                fs::create_dir(dir).await.expect("made");
+            }
+            let options = LogOptions {
+                segment_bytes: 1_000,
+                ..LogOptions::default()
+            };
+            let log = TestLog::create(&from, options).await;
+            for _ in 0..5 {
+                log.append(20);
+                log.settle().await;
+            }
+            log.log.flush().await.expect("flushed");
+            let health = DirHealth::new(&to);
+            let made = FutureLog::create(&health, name(), TOPIC_ID, Uuid([9; 16])).await;
+            let mut future = made.expect("made");
+            let segment = Rc::clone(&log.log.inner.state.borrow().segments[0]);
+            future.begin(&segment, true).await.expect("begun");
+            assert!(segment.cool());
+            let whole = std::fs::read(segment.path()).expect("read");
+            std::fs::write(segment.path(), &whole[..10]).expect("written");
+            let copied = future.copy(&segment, segment.size.get()).await;
+            // It is the log's, and not what it was.
+            assert!(matches!(copied, Err(MoveError::Log(LogError::Io { .. }))));
+            future.between = None;
+            segment.retire();
+            let copied = future.copy(&segment, segment.size.get()).await;
+            assert!(matches!(copied, Err(MoveError::Changed)));
+            assert!(MoveError::Changed.may_pass());
+        });
     }
 }

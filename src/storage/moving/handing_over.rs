@@ -9,11 +9,23 @@ use crate::health::DirHealth;
 use crate::log::{Log, LogSink};
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::recovery::RecoveryReport;
+use crate::turn::TurnGuard;
+
+/// Nothing is removed from a log, replaced in it or flushed while this is there: hold it for a short time only.
+pub struct Standing<'a> {
+    _turns: (TurnGuard<'a>, TurnGuard<'a>),
+}
 
 impl Log {
     /// Returns when nothing of the log is being written. Its owner holds appends back.
     pub async fn idle(&self) {
         self.inner.idle.until(|| !self.is_writing()).await;
+    }
+
+    pub(super) async fn stand_still(&self) -> Standing<'_> {
+        Standing {
+            _turns: self.both_turns().await,
+        }
     }
 
     /// Begins a segment, so that what is copied last is little; returns when that is done and what is closed is
@@ -38,8 +50,8 @@ impl Log {
         Rc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Opens the log in its new place, the log directory of `health`, where [`FutureLog::take_place`] has
-    /// brought it; this one is as it was.
+    /// Opens the log in its new place, the log directory of `health`, where [`super::FutureLog::take_place`] has
+    /// brought it; this one is as it was. To be called while it stands still.
     ///
     /// # Errors
     /// See [`MoveError`]; nothing is changed in either place.
@@ -48,7 +60,7 @@ impl Log {
         health: &Arc<DirHealth>,
         sink: LogSink,
     ) -> Result<(Log, RecoveryReport), MoveError> {
-        let (options, opening) = {
+        let (options, opening, end, bytes) = {
             let state = self.inner.state.borrow();
             let mut options = state.options.clone();
             options.health = Arc::clone(health);
@@ -66,17 +78,19 @@ impl Log {
                 high_watermark: None,
                 epoch_max: None,
             };
-            (options, opening)
+            let served = state.served().iter();
+            let bytes: u64 = served.map(|segment| segment.size.get()).sum();
+            (options, opening, state.written_end, bytes)
         };
         let name = self.name().clone();
         let (log, report) = Log::open(health.path(), name, options, opening, sink).await?;
-        if log.written_end() != self.written_end() || log.size_bytes() != self.size_bytes() {
+        if (log.written_end(), log.size_bytes()) != (end, bytes) {
             return Err(MoveError::Differs {
                 dir: log.dir().to_owned(),
                 copy: log.written_end(),
                 copy_bytes: log.size_bytes(),
-                log: self.written_end(),
-                log_bytes: self.size_bytes(),
+                log: end,
+                log_bytes: bytes,
             });
         }
         let owed = self.inner.state.borrow().epochs_owed.clone();

@@ -1,10 +1,14 @@
 //! Moving a log to another log directory of the broker (KIP-113).
 //!
 //! A *future* folder, `<topic>-<partition>.<hex>-future`, follows the log file by file ([`FutureLog::step`]):
-//! batches as they are written, the other files of a segment once it is closed and on the disk. What retention
-//! and compaction do to the log, the copy does after them. When little is missing, its owner holds appends back,
-//! has the rest copied ([`FutureLog::complete`]) and gives the folder the place of the log
-//! ([`FutureLog::take_place`]): `place` says how a crash in between is decided.
+//! batches as they are written, the other files of a segment once it is closed and on the disk. What retention,
+//! DeleteRecords and compaction do to the log, the copy does after them: what lies below the log's start is not
+//! copied, and of a segment that was replaced nothing stays. When little is missing, its owner holds appends back,
+//! has the rest copied ([`FutureLog::complete`]), and while the log stands still ([`Standing`]) gives the folder
+//! its place ([`FutureLog::take_place`]): `place` says how a crash in between is decided. Where that can not be
+//! done now, the copy is taken back and gone on with ([`FutureLog::take_back`]).
+//!
+//! Whoever copies asks for room first ([`MoveRoom`]).
 //!
 //! A start goes on with a future folder ([`FutureLog::resume`]): a closed segment whose copy has its length and
 //! its time is not copied again.
@@ -13,9 +17,12 @@ mod completing;
 mod copying;
 mod handing_over;
 mod place;
+mod room;
 
+pub use handing_over::Standing;
 pub(crate) use place::{LEAVING, stay};
 pub use place::{Rightful, is_leaving, rightful};
+pub use room::MoveRoom;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -71,8 +78,19 @@ impl MoveError {
         match self {
             MoveError::Log(error) => error.may_pass(),
             MoveError::Read(ReadError::Io { source, .. }) => may_pass(source),
-            MoveError::Changed | MoveError::Read(ReadError::Replaced) => true,
-            MoveError::Read(_) | MoveError::Differs { .. } => false,
+            MoveError::Changed
+            | MoveError::Differs { .. }
+            | MoveError::Read(ReadError::Replaced) => true,
+            MoveError::Read(_) => false,
+        }
+    }
+
+    /// True when the system lacked something. What it has found otherwise is to settle soon.
+    #[must_use]
+    pub fn is_lack(&self) -> bool {
+        match self {
+            MoveError::Log(_) | MoveError::Read(ReadError::Io { .. }) => self.may_pass(),
+            MoveError::Changed | MoveError::Differs { .. } | MoveError::Read(_) => false,
         }
     }
 }
@@ -94,6 +112,13 @@ struct Copied {
     is_whole: bool,
 }
 
+/// A copy of a segment that a former life of the broker has left.
+struct FoundCopy {
+    bytes: u64,
+    /// The time of its file, where a closed segment of the same length and time is the same.
+    believed: Option<i64>,
+}
+
 /// The files between which bytes go at the moment.
 struct Between {
     base: Offset,
@@ -112,8 +137,8 @@ pub struct FutureLog {
     copied: BTreeMap<Offset, Copied>,
     /// A former life of the broker may have left files that are not told here.
     is_resumed: bool,
-    /// Closed segments that were there when this life found the folder: their lengths and times.
-    found: BTreeMap<Offset, (u64, i64)>,
+    /// Copies of segments that were there when this life found the folder.
+    found: BTreeMap<Offset, FoundCopy>,
     between: Option<Between>,
     reached: Offset,
 }
@@ -151,18 +176,21 @@ impl FutureLog {
     ) -> Result<FutureLog, LogError> {
         let mut future = FutureLog::of(health, name, health.path().join(folder));
         future.is_resumed = true;
-        if found == Found::Believed {
-            let listed = fs::list_dir(&future.dir).await;
-            for entry in listed.map_err(LogError::io("list", &future.dir))? {
-                let base = entry.name.to_str().and_then(crate::name::base_of_log);
-                if let Some(base) = base {
-                    let path = future.dir.join(&entry.name);
-                    let meta = fs::metadata(&path).await;
-                    let meta = meta.map_err(LogError::io("stat", &path))?;
-                    let found = (meta.len, meta.modified_ms);
-                    future.found.insert(base, found);
-                }
-            }
+        let listed = fs::list_dir(&future.dir).await;
+        for entry in listed.map_err(LogError::io("list", &future.dir))? {
+            let base = entry.name.to_str().and_then(crate::name::base_of_log);
+            let Some(base) = base else { continue };
+            let path = future.dir.join(&entry.name);
+            let meta = fs::metadata(&path).await;
+            let meta = meta.map_err(LogError::io("stat", &path))?;
+            let copy = FoundCopy {
+                bytes: meta.len,
+                believed: match found {
+                    Found::Believed => Some(meta.modified_ms),
+                    Found::Ignored => None,
+                },
+            };
+            future.found.insert(base, copy);
         }
         Ok(future)
     }

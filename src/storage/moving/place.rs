@@ -110,8 +110,9 @@ impl FutureLog {
         self.health.path().join(self.name.to_string())
     }
 
-    /// The move is off: the log stays where it is. The folder of the copy goes.
-    pub async fn take_back(self, log: &Log) {
+    /// The log stays where it is, for `error`. The copy, if the move can go on with it later; else its folder goes.
+    /// Of one that was found to differ nothing stays, and of another not what its opening may have touched.
+    pub async fn take_back(mut self, log: &Log, error: &MoveError) -> Option<FutureLog> {
         if let Err(error) = stay(log.dir()).await {
             // It is not known whether the next start finds this folder or the other one the log: nothing may
             // be acknowledged here.
@@ -120,22 +121,39 @@ impl FutureLog {
             log.inner.go_offline(&error.to_string());
             tracing::error!(partition = %log.name(), %error,
                 "OFFLINE until the next start: a move ended half-way and can not be taken back");
-            return;
+            return None;
         }
+        match self.step_back(error).await {
+            Ok(()) if error.may_pass() => Some(self),
+            Ok(()) => None,
+            Err(error) => {
+                tracing::warn!(path = %self.dir.display(), %error, "the next start removes it");
+                None
+            }
+        }
+    }
+
+    async fn step_back(&mut self, error: &MoveError) -> Result<(), LogError> {
         // Under the name of the log it goes as a whole or not at all.
-        let renamed = match self.dir == self.future {
-            true => Ok(()),
-            false => fs::rename(&self.dir, &self.future)
+        if self.dir != self.future {
+            fs::rename(&self.dir, &self.future)
                 .await
-                .map_err(LogError::io("rename", &self.dir)),
-        };
-        let removed = match renamed {
-            Ok(()) => remove_folder(&self.future).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = removed {
-            tracing::warn!(path = %self.dir.display(), %error, "the next start removes it");
+                .map_err(LogError::io("rename", &self.dir))?;
+            self.dir.clone_from(&self.future);
         }
+        if !error.may_pass() {
+            return remove_folder(&self.dir).await;
+        }
+        remove(&self.dir.join(ARRIVING)).await?;
+        self.is_resumed = true;
+        self.between = None;
+        match error {
+            MoveError::Differs { .. } => self.copied.clear(),
+            MoveError::Log(_) | MoveError::Read(_) | MoveError::Changed => {
+                self.copied.pop_last();
+            }
+        }
+        Ok(())
     }
 
     /// The log is served from its new place: the folder that it was in goes.

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_reactor::fs;
+use thalweg_reactor::{fs, oneshot, task};
 use thalweg_types::{Offset, Uuid};
 
 use super::{TOPIC_ID, TestLog, bytes_of, name, on_plain_engine};
 use crate::{
-    DirHealth, Found, FutureLog, Log, LogOptions, MoveError, Opening, Recovery, Rightful,
-    StartKept, rightful,
+    DirHealth, Found, FutureLog, Log, LogError, LogOptions, MoveError, MoveRoom, Opening, Recovery,
+    Rightful, Room, StartKept, rightful,
 };
 
 /// Two log directories, and a log of a few segments in the first.
@@ -163,12 +163,152 @@ fn kip_113_a_move_that_is_taken_back_leaves_the_log_as_it_was() {
         let (here, there) = (log.log.dir(), to.path().join("t-0"));
         let found = rightful(here, &there).await.expect("looked");
         assert_eq!(found, Some(Rightful::Second));
-        future.take_back(&log.log).await;
+        let broken = MoveError::Log(LogError::Closed);
+        assert!(future.take_back(&log.log, &broken).await.is_none());
         assert!(!fs::exists(&there).await.expect("looked"));
+        assert!(std::fs::read_dir(to.path()).expect("read").next().is_none());
         log.append(1);
         log.settle().await;
         assert!(!log.log.is_offline());
         log.log.close().await.expect("closed");
+    });
+}
+
+/// What comes in between at the last step costs the copy of one segment, and what differs all of it.
+#[test]
+fn kip_113_a_move_that_is_taken_back_goes_on_with_its_copy() {
+    on_plain_engine(|root| async move {
+        let (log, to) = two(&root).await;
+        let mut future = future_of(&to).await;
+        let differs = MoveError::Differs {
+            dir: to.path().to_owned(),
+            copy: Offset(0),
+            copy_bytes: 0,
+            log: Offset(1),
+            log_bytes: 1,
+        };
+        for (error, all) in [(MoveError::Changed, false), (differs, true)] {
+            future.complete(&log.log).await.expect("complete");
+            future.take_place(&log.log).await.expect("in place");
+            assert!(fs::exists(&to.path().join("t-0")).await.expect("looked"));
+            future = future.take_back(&log.log, &error).await.expect("kept");
+            assert!(!fs::exists(&to.path().join("t-0")).await.expect("looked"));
+            let copied = copy_all(&mut future, &log.log).await;
+            assert_eq!(copied == log.log.size_bytes(), all, "{error}");
+        }
+        log.append(1);
+        log.settle().await;
+        future.complete(&log.log).await.expect("complete");
+        future.take_place(&log.log).await.expect("in place");
+        let moved = open_moved(&log, &to).await;
+        assert_eq!(all_of(&moved).await, all_of(&log.log).await);
+    });
+}
+
+/// DeleteRecords moves the start at once; the files go at some later look.
+#[test]
+fn kip_113_what_lies_below_the_start_is_neither_copied_nor_missed() {
+    on_plain_engine(|root| async move {
+        let (log, to) = two(&root).await;
+        let (all, mut future) = (log.log.size_bytes(), future_of(&to).await);
+        log.log.raise_start(Offset(60));
+        let copied = copy_all(&mut future, &log.log).await;
+        assert!(copied < all && log.log.size_bytes() == all);
+        assert_eq!(
+            (future.missing_bytes(&log.log), future.room_needed(&log.log)),
+            (0, 0)
+        );
+        // And once more when half of that is copied already.
+        log.log.raise_start(Offset(120));
+        future.complete(&log.log).await.expect("complete");
+        future.take_place(&log.log).await.expect("in place");
+        let moved = open_moved(&log, &to).await;
+        assert_eq!(moved.start_offset(), Offset(120));
+        assert_eq!(all_of(&moved).await, all_of(&log.log).await);
+    });
+}
+
+/// From the last look on until the copy is served, nothing is removed from the log or replaced in it.
+#[test]
+fn kip_113_a_log_stands_still_while_its_copy_takes_its_place() {
+    on_plain_engine(|root| async move {
+        let (log, to) = two(&root).await;
+        let mut future = future_of(&to).await;
+        let standing = future.complete(&log.log).await.expect("complete");
+        let (start, before) = (Offset(60), log.log.segment_count());
+        log.log.raise_start(start);
+        let removing = log.log.clone();
+        let (done, removed) = oneshot::channel();
+        task::spawn(async move {
+            let removed = removing.remove_segments(start, StartKept::Durable, Duration::ZERO);
+            let _ = done.send(removed.await.expect("removed"));
+        });
+        future.take_place(&log.log).await.expect("in place");
+        let moved = open_moved(&log, &to).await;
+        assert_eq!(log.log.segment_count(), before);
+        assert_eq!(moved.start_offset(), start);
+        assert_eq!(all_of(&moved).await, all_of(&log.log).await);
+        drop(standing);
+        assert!(removed.await.expect("it goes on").segments > 0);
+        assert_eq!(log.log.size_bytes(), moved.size_bytes());
+    });
+}
+
+#[test]
+fn kip_113_a_copy_is_given_back_and_begins_anew() {
+    on_plain_engine(|root| async move {
+        let (log, to) = two(&root).await;
+        let mut future = future_of(&to).await;
+        let all = log.log.size_bytes();
+        assert!(future.room_needed(&log.log) > all);
+        copy_all(&mut future, &log.log).await;
+        assert_eq!(future.give_back().await.expect("given back"), all);
+        let logs = || {
+            let listed = std::fs::read_dir(future.dir()).expect("listed");
+            let names = listed.map(|entry| entry.expect("an entry").file_name());
+            names
+                .filter(|name| name.to_string_lossy().ends_with(".log"))
+                .count()
+        };
+        assert_eq!((logs(), future.size_bytes()), (0, 0));
+        assert_eq!(copy_all(&mut future, &log.log).await, all);
+        // What a start finds takes no room again, believed or not.
+        let folder = future.dir().file_name().expect("a name").to_owned();
+        let folder = folder.to_str().expect("ASCII");
+        drop(future);
+        for found in [Found::Believed, Found::Ignored] {
+            let resumed = FutureLog::resume(&to, name(), folder, found).await;
+            let mut future = resumed.expect("resumed");
+            assert_eq!(future.room_needed(&log.log), 0);
+            copy_all(&mut future, &log.log).await;
+            assert_eq!(future.room_needed(&log.log), 0);
+        }
+    });
+}
+
+/// ST-20: moves take no more of their target than lies above its headroom, together.
+#[test]
+fn st_20_a_move_takes_no_headroom() {
+    on_plain_engine(|root| async move {
+        let health = DirHealth::new(&root);
+        let room = |usable| Room {
+            total: 1 << 40,
+            usable,
+            headroom: 400,
+        };
+        let (mut one, mut other) = (MoveRoom::none(&health), MoveRoom::none(&health));
+        assert!(!one.has(1), "nobody has looked");
+        health.on_room(room(1_000)).await;
+        assert!(!one.has(601) && one.has(600) && !other.has(1) && other.has(0));
+        one.spend(500);
+        assert!(one.has(100) && !other.has(1));
+        // Somebody else has written 50.
+        health.on_room(room(450)).await;
+        assert!(!one.has(100) && other.has(50));
+        drop(other);
+        assert!(one.has(50));
+        health.on_room(room(399)).await;
+        assert!(!one.has(0) && health.is_full());
     });
 }
 
