@@ -52,6 +52,6 @@ pub use crate::frame::{Foreign, FrameBuffer, FrameError};
 pub use crate::limits::{ConnectionLimits, Limits};
 pub use crate::response::{FileRange, Heat, Part, Response};
 pub use crate::serve::serve;
-pub use crate::service::{Answer, Closing, Reply, Service, Verdict};
+pub use crate::service::{Answer, Closing, Reply, Service, Unread, Verdict};
 pub use crate::shard_net::ShardNet;
 pub use thalweg_metrics::CloseReason;

@@ -6,12 +6,12 @@
 use thalweg_metrics::{CloseReason, Stage};
 use thalweg_reactor::fs::{self, File};
 use thalweg_reactor::lane::{Asked, Stride};
-use thalweg_reactor::net::More;
+use thalweg_reactor::net::{More, SendFileError};
 use thalweg_reactor::{task, time};
 use thalweg_types::limits::SENDFILE_QUANTUM_BYTES;
 
 use crate::writer::{Outgoing, Way};
-use crate::{Closing, FileRange, Heat};
+use crate::{Closing, FileRange, Heat, Unread};
 
 /// What is left to send of a range.
 struct Rest<'a> {
@@ -92,8 +92,10 @@ impl Outgoing<'_> {
         let piece = to - rest.at;
         let stream = &self.link.stream;
         let sent = stream.send_file(rest.file, rest.at, piece, rest.more(to));
-        let sent = sent.await;
-        sent.map_err(|error| Closing::from_send_file(&error))?;
+        if let Err(error) = sent.await {
+            self.note_unread(rest.file, rest.at, &error);
+            return Err(Closing::from_send_file(&error));
+        }
         self.count(piece, Way::Sendfile);
         rest.at = to;
         Ok(())
@@ -103,7 +105,7 @@ impl Outgoing<'_> {
     async fn send_cold(&mut self, rest: &mut Rest<'_>) -> Result<(), Closing> {
         let mut asked = Some(self.ask(rest.file, rest.at, rest));
         while let Some(wanted) = asked.take() {
-            let stride = self.read(wanted).await?;
+            let stride = self.read(wanted, rest).await?;
             let end = rest.at + stride.len() as u64;
             self.cold.follow(rest.file, end, &stride);
             if end < rest.end && !self.cold.lane().is_short() {
@@ -138,7 +140,7 @@ impl Outgoing<'_> {
     }
 
     /// Waits for the lane. The client is not at fault meanwhile.
-    async fn read(&mut self, asked: Asked) -> Result<Stride, Closing> {
+    async fn read(&mut self, asked: Asked, rest: &Rest<'_>) -> Result<Stride, Closing> {
         self.link.conn.life.await_taken(None);
         let began = time::now();
         let read = asked.await;
@@ -154,11 +156,30 @@ impl Outgoing<'_> {
             }
             Err(error) => {
                 metrics.counters.cold_read_failures += 1;
+                self.note(rest.file, rest.at, error.to_string());
                 Err(Closing::because(
                     CloseReason::StorageError,
                     error.to_string(),
                 ))
             }
         }
+    }
+
+    /// The client is told when it asks again.
+    fn note_unread(&self, file: &File, at: u64, error: &SendFileError) {
+        match error {
+            SendFileError::Socket(_) => {}
+            SendFileError::File { sent, .. } | SendFileError::Short { sent, .. } => {
+                self.note(file, at + sent, error.to_string());
+            }
+        }
+    }
+
+    fn note(&self, file: &File, position: u64, reason: String) {
+        self.link.unread.replace(Some(Unread {
+            path: file.path().to_owned(),
+            position,
+            reason,
+        }));
     }
 }

@@ -4,6 +4,7 @@
 //! room that the reading half waits for. So an answer that is ready leaves in the turn in which its
 //! request came in, and a wake for an answer polls each half once.
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -23,7 +24,7 @@ use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
 use crate::read_buffers::Memory;
 use crate::shard_net::ShardNet;
 use crate::writer::write_answers;
-use crate::{Closing, MemoryPermit, Service, Verdict};
+use crate::{Closing, MemoryPermit, Service, Unread, Verdict};
 
 /// Turns of both halves before other tasks of the shard may run.
 const TURNS_MAX: usize = 32;
@@ -33,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) stream: Stream,
     pub(crate) conn: Rc<ConnState>,
     pub(crate) net: Rc<ShardNet>,
+    /// Why an answer could not be sent to its end.
+    pub(crate) unread: RefCell<Option<Unread>>,
 }
 
 /// Serves one connection, made to `listener`, until it ends; returns why it ended. The socket is closed when the future
@@ -51,8 +54,12 @@ pub async fn serve<S: Service>(
         stream,
         conn: Rc::clone(&membership.conn),
         net,
+        unread: RefCell::default(),
     };
     let closing = run(&link, &service).await;
+    if let Some(unread) = link.unread.take() {
+        service.on_unread(unread);
+    }
     link.net.report_end(&link.conn, &closing);
     closing.reason
 }
@@ -287,7 +294,9 @@ async fn fill_rest(
     size: u32,
     mut permit: MemoryPermit,
 ) -> Result<MemoryPermit, Closing> {
-    let Link { stream, conn, net } = link;
+    let Link {
+        stream, conn, net, ..
+    } = link;
     let limits = net.limits();
     let owed = limits.progress_owed(size);
     let at_most = frames.read_at_most(Some(size));

@@ -1,6 +1,7 @@
 //! What the room asks of whoever knows the meaning of requests.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -23,6 +24,21 @@ pub trait Service: 'static {
         frame: BytesMut,
         permit: MemoryPermit,
     ) -> impl Future<Output = Verdict>;
+
+    /// Records that an answer promised could not be read, so that its connection ends. Whoever owns them is to find
+    /// out what is lost, before the client asks again.
+    fn on_unread(self: &Rc<Self>, unread: Unread);
+}
+
+/// A range of a file that could not be sent because it could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The file.
+    pub path: PathBuf,
+    /// First byte of the read that failed.
+    pub position: u64,
+    /// What the system said.
+    pub reason: String,
 }
 
 /// An answer that may not be ready yet. Dropped when the client is gone.

@@ -4,7 +4,7 @@
 //! said in the environment of the process, `THALWEG_FAILPOINTS`, as `name=action` with `;` between:
 //! `abort` ends the process at once, as a kill does; `hold:PATH` waits as long as a file is at
 //! `PATH`, so only threads that may block reach such a place; `fail` makes the operation fail with
-//! EIO. `@N` behind the action means: only when the place is reached for the Nth time.
+//! EIO, `fail:PATH` as long as a file is at `PATH`. `@N` behind the action means: only when the place is reached for the Nth time.
 
 #[cfg(not(debug_assertions))]
 use std::io;
@@ -61,6 +61,7 @@ mod armed {
         Abort,
         Hold(PathBuf),
         Fail,
+        FailWith(PathBuf),
     }
 
     fn parse(text: &str) -> Option<Vec<Point>> {
@@ -74,6 +75,7 @@ mod armed {
                 };
                 let action = match action.split_once(':') {
                     Some(("hold", path)) => Action::Hold(PathBuf::from(path)),
+                    Some(("fail", path)) => Action::FailWith(PathBuf::from(path)),
                     None if action == "abort" => Action::Abort,
                     None if action == "fail" => Action::Fail,
                     Some(_) | None => return None,
@@ -114,7 +116,10 @@ mod armed {
                     std::process::abort()
                 }
                 Action::Hold(path) => hold(path),
-                Action::Fail => return Err(io::Error::from_raw_os_error(libc::EIO)),
+                Action::FailWith(path) if !path.exists() => {}
+                Action::Fail | Action::FailWith(_) => {
+                    return Err(io::Error::from_raw_os_error(libc::EIO));
+                }
             }
             Ok(())
         }
@@ -132,7 +137,9 @@ mod armed {
 
         #[test]
         fn what_tests_say_is_understood() {
-            let points = parse("roll: created=abort@2;ack flush=hold:/tmp/x;sync=fail@1").unwrap();
+            let points =
+                parse("roll: created=abort@2;ack flush=hold:/tmp/x;sync=fail@1;read=fail:/x")
+                    .unwrap();
             let facts: Vec<_> = points
                 .iter()
                 .map(|p| (p.name.as_str(), &p.action, p.only))
@@ -143,6 +150,7 @@ mod armed {
                     ("roll: created", &Action::Abort, Some(2)),
                     ("ack flush", &Action::Hold(PathBuf::from("/tmp/x")), None),
                     ("sync", &Action::Fail, Some(1)),
+                    ("read", &Action::FailWith(PathBuf::from("/x")), None),
                 ]
             );
             assert!(parse("").unwrap().is_empty());

@@ -57,6 +57,7 @@ mod shard;
 #[cfg(test)]
 mod shard_tests;
 mod together;
+mod unread;
 mod unserved;
 
 pub use admission::connection_limits;

@@ -305,6 +305,7 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
             });
         }
         PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, &partitions),
+        PeerRequest::Unread { id, unread } => shard.find_lost(id, unread),
         PeerRequest::ListOffsets { asks, reply } => {
             let shard = Rc::clone(shard);
             task::spawn(async move {

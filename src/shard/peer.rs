@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use thalweg_net::Unread;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::BatchSummary;
 use thalweg_reactor::event::Event;
@@ -194,4 +195,11 @@ pub(crate) enum PeerRequest {
     },
     /// Ask the coordinator of a group.
     Group(Box<GroupAsk>),
+    /// Find out what of a partition's file is lost. Nobody waits for it.
+    Unread {
+        /// The partition.
+        id: TopicPartition,
+        /// What could not be read.
+        unread: Unread,
+    },
 }

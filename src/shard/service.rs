@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use thalweg_metrics::{CloseReason, Stage};
 use thalweg_net::{
     Account, Closing, ConnState, FileRange, Heat, MemoryPermit, Parked, Reply, Response, Service,
-    Verdict,
+    Unread, Verdict,
 };
 use thalweg_protocol::frame;
 use thalweg_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest};
@@ -136,6 +136,10 @@ impl Service for Shard {
             Ok(verdict) => verdict,
             Err(error) => refuse(&error),
         }
+    }
+
+    fn on_unread(self: &Rc<Self>, unread: Unread) {
+        self.pass_on_unread(unread);
     }
 }
 

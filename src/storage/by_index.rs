@@ -77,7 +77,7 @@ impl Log {
         let anew = match indexes_of(segment, warm).await {
             Ok(anew) => anew,
             // It was not the index. When the damage is looked through, both indexes are made anew.
-            Err(error) if self.note_met(&error) => return,
+            Err(error) if self.note_met(&error).await => return,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error,
                     "an index does not fit its log and can not be made anew");

@@ -4,14 +4,16 @@
 use std::io;
 use std::path::PathBuf;
 
+use bytes::BytesMut;
 use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchHeader};
 use thalweg_reactor::fs::{self, File};
 use thalweg_types::{LeaderEpoch, Offset};
 
 use crate::indexes::BatchMark;
 use crate::inspect;
-use crate::scan::{self, BadBatch, BatchScan, Check, Step};
+use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::scrub::Gentle;
+use crate::unreadable::{find_batch_between, unless_unreadable, unreadable};
 
 /// A place between two batches of a segment.
 #[derive(Clone, Copy)]
@@ -64,6 +66,8 @@ pub(crate) struct Damage {
     pub(crate) text: String,
     /// Whole batches go on there; `None`: nowhere in this segment.
     pub(crate) resume: Option<u64>,
+    /// The disk does not give it out, or its file system.
+    pub(crate) is_unreadable: bool,
 }
 
 impl SegmentWalk {
@@ -89,7 +93,7 @@ impl SegmentWalk {
                 next_offset: scan.next_offset(),
                 epoch: scan.epoch(),
             };
-            match scan.next().await? {
+            match unless_unreadable(scan.next().await)? {
                 Step::End => return Ok((at, None)),
                 Step::Bad(BadBatch::Zeros) if self.next == Some(at.next_offset) => {
                     // Written ahead of the batches.
@@ -105,8 +109,13 @@ impl SegmentWalk {
                     };
                     if let Some(text) = wrong {
                         let resume = scan.position();
-                        let resume = (resume < self.bytes).then_some(resume);
-                        return Ok((at, Some(Damage { at, text, resume })));
+                        let damage = Damage {
+                            at,
+                            text,
+                            resume: (resume < self.bytes).then_some(resume),
+                            is_unreadable: false,
+                        };
+                        return Ok((at, Some(damage)));
                     }
                     seen(&mark);
                     before = Some(at);
@@ -151,7 +160,8 @@ impl SegmentWalk {
             | BadBatch::ShortBatch { .. }
             | BadBatch::Header(_)
             | BadBatch::Checksum
-            | BadBatch::OffsetSpan { .. } => None,
+            | BadBatch::OffsetSpan { .. }
+            | BadBatch::Unreadable(_) => None,
         };
         if let Some(before) = runs_back {
             let without = Place {
@@ -163,6 +173,7 @@ impl SegmentWalk {
                     at: before,
                     text: format!("offset or epoch do not fit the batch behind it: {reason}"),
                     resume: Some(at.position),
+                    is_unreadable: false,
                 });
             }
         }
@@ -170,18 +181,22 @@ impl SegmentWalk {
             at,
             text: reason.to_string(),
             resume: self.resume_behind(at).await?,
+            is_unreadable: matches!(reason, BadBatch::Unreadable(_)),
         })
     }
 
     async fn is_whole(&self, at: Place) -> io::Result<bool> {
-        let step = self.scan(at).next().await?;
+        let step = unless_unreadable(self.scan(at).next().await)?;
         Ok(matches!(step, Step::Batch(..)))
     }
 
     /// Where whole batches go on behind the bad one at `at`: where it says that it ends, else wherever the next
     /// one is found.
     async fn resume_behind(&self, at: Place) -> io::Result<Option<u64>> {
-        let head = fs::read_at(&self.file, at.position, BATCH_HEADER_BYTES).await?;
+        let head = match fs::read_at(&self.file, at.position, BATCH_HEADER_BYTES).await {
+            Err(error) if unreadable(&error).is_some() => BytesMut::new(),
+            head => head?,
+        };
         if let Ok(header) = BatchHeader::parse(&head) {
             let position = at.position.saturating_add(header.total_bytes() as u64);
             if position < self.bytes && self.is_whole(Place { position, ..at }).await? {
@@ -189,7 +204,7 @@ impl SegmentWalk {
             }
         }
         let range = at.position + 1..self.bytes;
-        let found = scan::find_batch(&self.file, range, self.base, at.next_offset).await?;
+        let found = find_batch_between(&self.file, range, self.base, at.next_offset).await?;
         Ok(found.map(|mark| mark.position))
     }
 }

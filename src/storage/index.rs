@@ -36,6 +36,9 @@ pub enum IndexDamage {
     /// The last entry does not fit the batches.
     #[error("its last entry is not what its log has")]
     Contradicted,
+    /// The disk does not give it out.
+    #[error("it can not be read")]
+    Unreadable,
 }
 
 impl IndexDamage {
@@ -46,7 +49,8 @@ impl IndexDamage {
             IndexDamage::Length(_)
             | IndexDamage::Order(_)
             | IndexDamage::Range(_)
-            | IndexDamage::Contradicted => false,
+            | IndexDamage::Contradicted
+            | IndexDamage::Unreadable => false,
         }
     }
 }

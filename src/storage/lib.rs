@@ -82,6 +82,7 @@ mod told_time;
 mod turn;
 mod txn_index;
 mod unread;
+mod unreadable;
 mod writers;
 mod written;
 

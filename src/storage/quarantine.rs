@@ -22,8 +22,9 @@ use thalweg_types::Offset;
 
 use crate::error::{LogError, ReadError};
 use crate::log::Log;
-use crate::scan::{BatchScan, Check, Step};
+use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::Segment;
+use crate::unreadable::unless_unreadable;
 
 /// Name of the file with the damaged ranges of a log, which is there only while there are some.
 pub(crate) const QUARANTINE: &str = "thalweg-quarantine";
@@ -176,6 +177,12 @@ impl Log {
         index.is_some_and(|index| self.note_in(index, position, first, reason))
     }
 
+    /// The segment at a path, if it is one of the log's.
+    pub(crate) fn segment_of(&self, path: &Path) -> Option<Rc<Segment>> {
+        let index = self.index_of(path)?;
+        Some(Rc::clone(&self.inner.state.borrow().segments[index]))
+    }
+
     fn index_of(&self, path: &Path) -> Option<usize> {
         let state = self.inner.state.borrow();
         let mut all = state.segments.iter();
@@ -229,14 +236,19 @@ impl Log {
     }
 
     /// As [`Log::note_damage`], of a read that failed for it.
-    pub(crate) fn note_met(&self, error: &ReadError) -> bool {
+    pub(crate) async fn note_met(&self, error: &ReadError) -> bool {
         match error {
             ReadError::Damaged {
                 path,
                 position,
                 offset,
                 reason,
-            } => self.note_by_path(path, *position, *offset, &reason.to_string()),
+            } => {
+                if matches!(reason, BadBatch::Unreadable(_)) && !self.disk_works().await {
+                    return false;
+                }
+                self.note_by_path(path, *position, *offset, &reason.to_string())
+            }
             ReadError::OutOfRange { .. }
             | ReadError::Io { .. }
             | ReadError::Quarantined { .. }
@@ -264,8 +276,7 @@ impl Log {
     /// Compaction met a batch that it can not read, at `position` of the segment at a path. When this
     /// is done the segment was looked through, as the scrub does it.
     pub(crate) async fn place_damage(&self, path: &Path, position: u64, reason: &str) -> Placed {
-        let segment = |index: usize| Rc::clone(&self.inner.state.borrow().segments[index]);
-        let Some(segment) = self.index_of(path).map(segment) else {
+        let Some(segment) = self.segment_of(path) else {
             return Placed::Gone;
         };
         if let Some((at, first)) = start_of(&segment, position).await
@@ -323,7 +334,7 @@ async fn start_of(segment: &Segment, position: u64) -> Option<(u64, Offset)> {
         if segment.skip_damage(&mut scan) {
             continue;
         }
-        match scan.next().await {
+        match unless_unreadable(scan.next().await) {
             Ok(Step::Batch(..)) => {}
             Ok(Step::End | Step::Bad(_)) => {
                 return Some((scan.position().min(position), scan.next_offset()));

@@ -15,6 +15,7 @@ use crate::log::{Log, State};
 use crate::scan::{BatchScan, Step};
 use crate::segment::{Segment, Warm};
 use crate::tail::{Run, TailAnswer};
+use crate::unreadable::unless_unreadable;
 
 /// A range of whole batches. It holds the file, so that the bytes stay readable even when the segment
 /// is deleted.
@@ -98,13 +99,15 @@ impl Log {
             }
             match self.locate(from).await {
                 // Around what was just found to be damaged.
-                Err(error) if self.note_met(&error) => {}
+                Err(error) if self.note_met(&error).await => {}
                 located => break located,
             }
         };
         if located.is_err() {
-            // Its segment may have been deleted since: then that is the answer.
-            check_range(&self.inner.state.borrow(), from)?;
+            // Its segment may have been deleted since, or its disk have failed: then that is the answer.
+            let state = self.inner.state.borrow();
+            state.check_readable()?;
+            check_range(&state, from)?;
         }
         let Some(start) = located? else {
             // Reached only when the segment that held the end was removed meanwhile.
@@ -116,7 +119,11 @@ impl Log {
         if start.first.last_offset >= up_to {
             return Ok(ReadPlan::nothing(start.warm.file, from));
         }
-        let run = self.extent(&start, up_to, u64::from(bytes_max)).await?;
+        let run = self.extent(&start, up_to, u64::from(bytes_max)).await;
+        if run.is_err() {
+            self.inner.state.borrow().check_readable()?;
+        }
+        let run = run?;
         Ok(ReadPlan::of(start.warm.file, &run))
     }
 
@@ -249,7 +256,7 @@ impl Log {
                 break;
             }
             let met = match step(&mut scan, &start.segment).await {
-                Err(error) if self.note_met(&error) => None,
+                Err(error) if self.note_met(&error).await => None,
                 stepped => Some(stepped?),
             };
             let Some(met) = met else { continue };
@@ -282,7 +289,7 @@ pub(crate) async fn step(
     segment: &Segment,
 ) -> Result<Option<BatchMark>, ReadError> {
     while segment.skip_damage(scan) {}
-    match scan.next().await {
+    match unless_unreadable(scan.next().await) {
         Ok(Step::Batch(mark, _)) => Ok(Some(mark)),
         Ok(Step::End) => Ok(None),
         Ok(Step::Bad(reason)) => Err(ReadError::Damaged {

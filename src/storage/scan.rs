@@ -10,16 +10,17 @@ use std::ops::Range;
 use bytes::BytesMut;
 use thalweg_protocol::records::{BATCH_HEADER_BYTES, BatchError, BatchHeader};
 use thalweg_reactor::fs::{self, File};
-use thalweg_reactor::task;
+use thalweg_reactor::{failpoint, task};
 use thalweg_types::{LeaderEpoch, Offset};
 
 use crate::indexes::BatchMark;
 use crate::scrub::Gentle;
+use crate::unreadable::{PAGE_BYTES, unless_unreadable, unreadable};
 
 /// Bytes read at once when only headers are wanted: about one index interval.
 const HEADER_CHUNK_BYTES: usize = 4 * 1024;
 /// Bytes read at once when checksums are computed.
-const CHECKSUM_CHUNK_BYTES: usize = 1024 * 1024;
+pub(crate) const CHECKSUM_CHUNK_BYTES: usize = 1024 * 1024;
 /// Bytes of a batch that the CRC does not cover.
 const CRC_BEGINS: u64 = 21;
 /// Headers found in the page cache before other tasks get the thread.
@@ -69,6 +70,8 @@ pub enum BadBatch {
         /// The epoch before it.
         after: LeaderEpoch,
     },
+    /// The device or its file system can not read it, with this errno.
+    Unreadable(i32),
 }
 
 impl BadBatch {
@@ -80,7 +83,8 @@ impl BadBatch {
             | BadBatch::Checksum
             | BadBatch::OffsetRunsBack { .. }
             | BadBatch::OffsetSpan { .. }
-            | BadBatch::EpochRunsBack { .. } => false,
+            | BadBatch::EpochRunsBack { .. }
+            | BadBatch::Unreadable(_) => false,
         }
     }
 }
@@ -106,6 +110,13 @@ impl fmt::Display for BadBatch {
             }
             BadBatch::EpochRunsBack { found, after } => {
                 write!(f, "leader epoch {found} after {after}")
+            }
+            BadBatch::Unreadable(errno) => {
+                write!(
+                    f,
+                    "it can not be read: {}",
+                    io::Error::from_raw_os_error(*errno)
+                )
             }
         }
     }
@@ -195,6 +206,8 @@ pub(crate) struct BatchScan {
     chunk_at: u64,
     headers_this_turn: u32,
     gentle: Option<Gentle>,
+    /// A larger read has failed up to there: pages are read one by one.
+    careful_to: u64,
     /// Batches below are not checksummed.
     believed: Offset,
     believed_bytes: u64,
@@ -219,6 +232,7 @@ impl BatchScan {
             chunk_at: 0,
             headers_this_turn: 0,
             gentle: None,
+            careful_to: 0,
             believed: NOTHING,
             believed_bytes: 0,
         }
@@ -278,7 +292,8 @@ impl BatchScan {
         self.follows.epoch
     }
 
-    /// The next batch. After [`Step::Bad`] the same answer comes again.
+    /// The next batch. After [`Step::Bad`] the same answer comes again, and after an error another try: batches
+    /// before a place that can not be read are found all the same.
     pub(crate) async fn next(&mut self) -> io::Result<Step> {
         let have = self.end - self.position;
         if have == 0 {
@@ -357,32 +372,52 @@ impl BatchScan {
             return Ok(());
         }
         let left = usize::try_from(self.end - at).unwrap_or(usize::MAX);
+        // Up to the end of the page that the last of it is in.
+        let last = at + wanted as u64 - 1;
+        let careful = (last / PAGE_BYTES + 1) * PAGE_BYTES - at;
+        let careful = left.min(usize::try_from(careful).unwrap_or(usize::MAX));
+        if at < self.careful_to {
+            return self.fill_with(at, wanted, careful).await;
+        }
+        match self.fill_with(at, wanted, left).await {
+            Err(error) if left > careful && unreadable(&error).is_some() => {
+                self.careful_to = at + left.min(CHECKSUM_CHUNK_BYTES) as u64;
+                self.fill_with(at, wanted, careful).await
+            }
+            filled => filled,
+        }
+    }
+
+    /// Makes the chunk begin at `at`, with at most `most` bytes.
+    async fn fill_with(&mut self, at: u64, wanted: usize, most: usize) -> io::Result<()> {
+        let mut chunk = std::mem::take(&mut self.chunk);
         match self.check_now() {
             Check::Headers => {
-                let bytes = left.min(HEADER_CHUNK_BYTES);
+                let bytes = most.min(HEADER_CHUNK_BYTES);
                 self.headers_this_turn += 1;
                 if self.headers_this_turn == HEADERS_PER_TURN {
                     self.headers_this_turn = 0;
                     task::yield_now().await;
                 }
-                self.chunk.resize(bytes, 0);
-                self.chunk_at = at;
-                match fs::read_cached(&self.file, at, &mut self.chunk)? {
-                    Some(read) if read >= wanted => self.chunk.truncate(read),
-                    Some(_) | None => self.chunk = fs::read_at(&self.file, at, bytes).await?,
+                chunk.resize(bytes, 0);
+                match fs::read_cached(&self.file, at, &mut chunk)? {
+                    Some(read) if read >= wanted => chunk.truncate(read),
+                    Some(_) | None => chunk = fs::read_at(&self.file, at, bytes).await?,
                 }
             }
             Check::Checksums => {
-                self.chunk = match &self.gentle {
-                    Some(gentle) => gentle.read(&self.file, at, left).await?,
+                failpoint::reach("checked read")?;
+                chunk = match &self.gentle {
+                    Some(gentle) => gentle.read(&self.file, at, most).await?,
                     None => {
-                        let bytes = left.min(CHECKSUM_CHUNK_BYTES);
+                        let bytes = most.min(CHECKSUM_CHUNK_BYTES);
                         fs::read_at(&self.file, at, bytes).await?
                     }
                 };
-                self.chunk_at = at;
             }
         }
+        self.chunk = chunk;
+        self.chunk_at = at;
         Ok(())
     }
 }
@@ -395,30 +430,57 @@ pub(crate) async fn find_batch(
     segment_base: Offset,
     at_least: Offset,
 ) -> io::Result<Option<BatchMark>> {
+    let search = Search {
+        file,
+        end: range.end,
+        segment_base,
+        at_least,
+    };
     let mut at = range.start;
     while at + BATCH_HEADER_BYTES as u64 <= range.end {
         let chunk = fs::read_at(file, at, CHECKSUM_CHUNK_BYTES).await?;
+        if let Some(found) = search.whole_in(&chunk, at).await? {
+            return Ok(Some(found));
+        }
+        at += Search::step(&chunk);
+    }
+    Ok(None)
+}
+
+/// A search for a whole batch, wherever it begins.
+pub(crate) struct Search<'a> {
+    pub(crate) file: &'a File,
+    /// Where the last one ends at most.
+    pub(crate) end: u64,
+    pub(crate) segment_base: Offset,
+    /// Smallest offset that it may have.
+    pub(crate) at_least: Offset,
+}
+
+impl Search<'_> {
+    /// The first that begins in a chunk of the file at `at`.
+    pub(crate) async fn whole_in(&self, chunk: &[u8], at: u64) -> io::Result<Option<BatchMark>> {
         let candidates = chunk.windows(BATCH_HEADER_BYTES).enumerate();
         let looks_right = |window: &[u8]| BatchHeader::parse(window).is_ok();
         for (skip, _) in candidates.filter(|(_, window)| looks_right(window)) {
+            let file = self.file.clone();
             let begin = at + skip as u64;
-            let mut scan = BatchScan::new(
-                file.clone(),
-                Check::Checksums,
-                segment_base,
-                begin,
-                range.end,
-            )
-            .after(at_least, LeaderEpoch::NONE);
-            if let Step::Batch(mark, _) = scan.next().await? {
+            let mut scan =
+                BatchScan::new(file, Check::Checksums, self.segment_base, begin, self.end)
+                    .after(self.at_least, LeaderEpoch::NONE);
+            if let Step::Batch(mark, _) = unless_unreadable(scan.next().await)? {
                 return Ok(Some(mark));
             }
         }
-        at += (chunk.len() as u64)
-            .saturating_sub(BATCH_HEADER_BYTES as u64 - 1)
-            .max(1);
+        Ok(None)
     }
-    Ok(None)
+
+    /// How far the next chunk begins behind one: a batch may begin at its end.
+    pub(crate) fn step(chunk: &[u8]) -> u64 {
+        (chunk.len() as u64)
+            .saturating_sub(BATCH_HEADER_BYTES as u64 - 1)
+            .max(1)
+    }
 }
 
 pub(crate) fn bad_header(error: BatchError, have: u64) -> BadBatch {

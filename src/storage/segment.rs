@@ -27,6 +27,7 @@ use crate::name::{index_path, log_path, time_index_path, txn_index_path};
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::told_time;
+use crate::unreadable::{unless_unreadable, unreadable};
 
 /// What warming a segment needs of its log.
 pub(crate) struct Warming {
@@ -510,6 +511,7 @@ pub(crate) async fn read_index_files(
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Err(IndexDamage::Missing));
             }
+            Err(error) if unreadable(&error).is_some() => return Ok(Err(IndexDamage::Unreadable)),
             Err(source) => {
                 return Err(ReadError::Io {
                     operation: "read",
@@ -544,7 +546,7 @@ async fn walk(
             indexes.on_passed_over(scan.next_offset());
             continue;
         }
-        match scan.next().await? {
+        match unless_unreadable(scan.next().await)? {
             Step::Batch(mark, _) => indexes.on_resumed(&mark),
             Step::End => return Ok(None),
             Step::Bad(reason) => return Ok(Some((scan.position(), reason))),

@@ -47,7 +47,7 @@ impl Log {
                 Err(ReadError::Replaced) => {}
                 Err(_) if self.start_offset() > from => {}
                 // Around what was just found to be damaged.
-                Err(error) if self.note_met(&error) => {}
+                Err(error) if self.note_met(&error).await => {}
                 found => return found,
             }
         }
@@ -84,7 +84,7 @@ impl Log {
                 Err(ReadError::Replaced) => {}
                 Err(_) if self.start_offset() > from => {}
                 // Around what was just found to be damaged.
-                Err(error) if self.note_met(&error) => {}
+                Err(error) if self.note_met(&error).await => {}
                 found => return found,
             }
         }

@@ -499,6 +499,10 @@ pub const NOT_RECORDED_SAID_EVERY_MS: u64 = 60_000;
 /// damage was met; when full, the shard's task waits.
 pub const SCRUB_LOOKS_WAITING_MAX: usize = 1_024;
 
+/// Pages of one damaged stretch that a search for whole batches behind it finds unreadable: then it ends, and the rest
+/// of the segment counts as damaged.
+pub const UNREADABLE_PAGES_MAX: u32 = 1_024;
+
 /// Damaged ranges of one segment that are told apart: from the last one on, all of it counts as damaged.
 pub const QUARANTINE_RANGES_PER_SEGMENT_MAX: usize = 1_000;
 

@@ -192,5 +192,29 @@ fn a_failed_cold_read_ends_its_connection_and_no_other() {
     assert_eq!(closed, 1.0);
     let line = broker.wait_for_log("storage_error");
     assert!(line.contains("00000000000000000000.log at byte"), "{line}");
+    // What could not be read is looked at, on the core that has it, and is whole this time.
+    broker.wait_for_log("the segment is looked through");
     assert!(values(&read_all(&mut other, &topic, 0, 0)) == expected(0));
+}
+
+/// ST-19: what can not be read is in quarantine when the client comes again, so that it gets an answer instead of a
+/// closed connection for ever; the same connection is served what else it asks for.
+#[test]
+fn st_19_what_can_not_be_read_is_told_to_who_comes_again() {
+    let (gate, options) = Gate::failing(&["cold read", "checked read"]);
+    let (broker, topic, is_cold) = on_cold_segments(options);
+    if !is_cold {
+        return;
+    }
+    gate.close();
+    let mut client = broker.connect();
+    ask(&mut client, &topic, 0, 0);
+    client.assert_closed("its answer can not be finished");
+    let line = broker.wait_for_log("DAMAGED");
+    assert!(line.contains("can not be read"), "{line}");
+    let mut client = broker.connect();
+    let answer = client.fetch(&topic, 0, 0);
+    assert_eq!(error(answer.error_code), ErrorCode::CorruptMessage);
+    serves_the_hot(&mut client, &topic);
+    gate.release();
 }

@@ -23,6 +23,21 @@ impl Gate {
         (Gate { file, _folder }, options)
     }
 
+    /// A gate at these failpoints, open: whatever reaches one of them fails as long as it is closed.
+    pub fn failing(places: &[&str]) -> (Gate, Options) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("closed");
+        let points = places
+            .iter()
+            .map(|place| format!("{place}=fail:{}", file.display()));
+        let options = Options {
+            wrapper: failpoint(&points.collect::<Vec<_>>().join(";")),
+            ..Options::default()
+        };
+        let _folder = folder;
+        (Gate { file, _folder }, options)
+    }
+
     /// From now on they wait.
     pub fn close(&self) {
         std::fs::write(&self.file, "").expect("a file");

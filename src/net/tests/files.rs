@@ -58,6 +58,12 @@ fn a_file_that_is_too_short_closes_the_connection_after_its_header() {
         client.send(&frame(b"r")).await;
         assert_eq!(client.answer().await, None);
         rig.until_closed(CloseReason::StorageError, 1).await;
+        // Whoever owns the file is told.
+        let unread = rig.service.unread.take();
+        assert!(
+            unread.len() == 1 && unread[0].path == file.path() && unread[0].position >= 50,
+            "{unread:?}"
+        );
     });
 }
 

@@ -7,6 +7,7 @@ use nix::sys::sendfile::sendfile;
 
 use super::SEND_QUANTUM_BYTES;
 use super::stream::{More, Stream, spend};
+use crate::failpoint;
 use crate::fs::File;
 use crate::stats;
 use crate::time;
@@ -103,6 +104,7 @@ impl Stream {
 
 fn send_some(stream: &Stream, file: &File, offset: i64, ask: usize) -> io::Result<usize> {
     let began = time::now();
+    failpoint::reach("sendfile")?;
     let mut at = offset;
     let sent = sendfile(&stream.tcp, file, Some(&mut at), ask)?;
     let took = began.elapsed();

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use thalweg_net::Unread;
 use thalweg_storage::{DamagedRange, Scrubbed};
 use thalweg_types::Offset;
 
@@ -38,6 +39,16 @@ impl Partition {
     /// The file and the damaged range that `offset` is in.
     pub(crate) async fn damage_of(&self, offset: Offset) -> Option<(PathBuf, DamagedRange)> {
         self.log().damage_of(offset).await
+    }
+
+    /// What an answer promised could not be read.
+    pub(crate) async fn note_unread(&self, unread: &Unread) {
+        let Unread {
+            path,
+            position,
+            reason,
+        } = unread;
+        self.log().note_unreadable(path, *position, reason).await;
     }
 
     /// A batch was read that is not what was written. False when that is known already.

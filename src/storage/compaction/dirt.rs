@@ -72,7 +72,7 @@ impl Log {
         loop {
             match self.dirt_before_damage(limits).await {
                 // Up to what was just found to be damaged.
-                Err(error) if self.note_met(&error) => {}
+                Err(error) if self.note_met(&error).await => {}
                 found => return found,
             }
         }

@@ -33,6 +33,7 @@ use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_pa
 use crate::quarantine::Placed;
 use crate::removal::files_of;
 use crate::segment::Segment;
+use crate::unreadable::unreadable;
 
 impl Log {
     /// Cleans what `order` says. Appends and reads go on meanwhile. Call one at a time.
@@ -63,13 +64,21 @@ impl Log {
 
     /// Has a damage that a round met taken out of the way of the next one.
     async fn placed(&self, error: CleanError) -> CleanError {
-        let CleanError::Damaged {
-            path,
-            position,
-            reason,
-        } = error
-        else {
-            return error;
+        let (path, position, reason) = match error {
+            CleanError::Damaged {
+                path,
+                position,
+                reason,
+            } => (path, position, reason),
+            // Where in the segment is not known.
+            CleanError::Io {
+                operation: "read",
+                path,
+                source,
+            } if unreadable(&source).is_some() && self.disk_works().await => {
+                (path, 0, source.to_string())
+            }
+            error => return error,
         };
         match self.place_damage(&path, position, &reason).await {
             Placed::Gone => CleanError::Changed,

@@ -63,7 +63,8 @@ pub(super) async fn inspect(
                     | BadBatch::Checksum
                     | BadBatch::OffsetRunsBack { .. }
                     | BadBatch::OffsetSpan { .. }
-                    | BadBatch::EpochRunsBack { .. } => out.damage(path, at, text),
+                    | BadBatch::EpochRunsBack { .. }
+                    | BadBatch::Unreadable(_) => out.damage(path, at, text),
                 };
                 break;
             }

@@ -63,7 +63,8 @@ impl Work {
             | BadBatch::ShortBatch { .. }
             | BadBatch::Header(_)
             | BadBatch::Checksum
-            | BadBatch::OffsetSpan { .. } => (position + 1, self.end),
+            | BadBatch::OffsetSpan { .. }
+            | BadBatch::Unreadable(_) => (position + 1, self.end),
         };
         let found = scan::find_batch(file, from..segment.size.get(), segment.base, at_least).await;
         let found = found.map_err(LogError::io("read", &segment.path()))?;

@@ -176,7 +176,8 @@ impl SegmentWalk {
             Recovery::AfterCleanStop => false,
             Recovery::AfterCrash { recovery_point } => {
                 let is_last = self.next.is_none() && damage.resume.is_none();
-                damage.at.next_offset >= recovery_point
+                !damage.is_unreadable
+                    && damage.at.next_offset >= recovery_point
                     && (is_last || opening.unwritten == Unwritten::AnyBatch)
             }
         }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use thalweg_metrics::{CloseReason, CoreMetrics};
 use thalweg_net::{
-    Closing, ConnState, Limits, MemoryPermit, Reply, Response, Service, ShardNet, Verdict, serve,
+    Closing, ConnState, Limits, MemoryPermit, Reply, Response, Service, ShardNet, Unread, Verdict,
+    serve,
 };
 use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, More, Stream};
@@ -45,6 +46,8 @@ pub struct Script {
     /// Notified for every `w` answer that was dropped.
     pub dropped: Event,
     pub prepared: RefCell<Option<Response>>,
+    /// What could not be read of responses.
+    pub unread: RefCell<Vec<Unread>>,
     gates: RefCell<HashMap<Vec<u8>, Rc<Gate>>>,
 }
 
@@ -130,6 +133,10 @@ impl Service for Script {
                 "the frame said so",
             )),
         }
+    }
+
+    fn on_unread(self: &Rc<Self>, unread: Unread) {
+        self.unread.borrow_mut().push(unread);
     }
 }
 
