@@ -13,6 +13,7 @@ use thalweg_reactor::fs::File;
 use crate::indexes::{Holds, Indexes};
 use crate::scan::{BatchScan, Check, Step};
 use crate::segment::Segment;
+use crate::unreadable::unless_unreadable;
 
 /// Whether the time index that `indexes` were read from does not fit the batches, of which those behind its last entry
 /// were shown. Where the batches are damaged it is not told.
@@ -36,7 +37,7 @@ pub(crate) async fn is_wrong(
         if segment.skip_damage(&mut scan) {
             return Ok(false);
         }
-        match scan.next().await? {
+        match unless_unreadable(scan.next().await)? {
             Step::Batch(mark, _) => match told.holds(&mark) {
                 Holds::Yes => return Ok(false),
                 Holds::No => return Ok(true),
