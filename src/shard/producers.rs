@@ -23,14 +23,9 @@ pub(crate) async fn load(
     report: &RecoveryReport,
 ) -> Result<(Producers, Option<Offset>), ReadError> {
     let now = TimestampMs(time::unix_ms());
-    let mut found = None;
     let early = report.transactions_from.unwrap_or(Offset(i64::MAX));
-    for at in report.snapshots.iter().filter(|at| **at <= early) {
-        if let Some(producers) = load_one(log, *at, now).await {
-            found = Some((producers, *at));
-            break;
-        }
-    }
+    let found = load_newest(log, report, early, now).await;
+    let is_late = found.is_none() && report.snapshots.iter().any(|at| *at > early);
     let at = found.as_ref().map(|(_, at)| *at);
     let producers = found.map(|(producers, _)| producers).unwrap_or_default();
     let start = log.start_offset();
@@ -41,8 +36,31 @@ pub(crate) async fn load(
             let producers = replay(log, start, Producers::default(), now).await?;
             Ok((producers, None))
         }
+        // The transactions are told. What lies below the first segment only a later snapshot knows.
+        replayed if is_late => {
+            let told = replayed?;
+            match load_newest(log, report, Offset(i64::MAX), now).await {
+                Some((later, at)) => Ok((replay(log, at, later, now).await?, Some(at))),
+                None => Ok((told, None)),
+            }
+        }
         replayed => Ok((replayed?, at)),
     }
+}
+
+/// The newest snapshot up to `most` that can be believed.
+async fn load_newest(
+    log: &Log,
+    report: &RecoveryReport,
+    most: Offset,
+    now: TimestampMs,
+) -> Option<(Producers, Offset)> {
+    for at in report.snapshots.iter().filter(|at| **at <= most) {
+        if let Some(producers) = load_one(log, *at, now).await {
+            return Some((producers, *at));
+        }
+    }
+    None
 }
 
 /// Follows the batches from `from` on, and tells the log which transactions were aborted.

@@ -53,17 +53,33 @@ pub(crate) async fn read_all(log: &Log, report: &RecoveryReport) -> Result<Found
 /// As the owner of a partition does when it opens one: a snapshot, the batches behind it, and the aborted
 /// transactions that a crash may have taken from the indexes.
 async fn producers_of(log: &Log, report: &RecoveryReport) -> Result<Producers, String> {
-    let now = TimestampMs(0);
     let early = report.transactions_from.unwrap_or(Offset(i64::MAX));
-    let mut found = None;
-    for at in report.snapshots.iter().filter(|at| **at <= early) {
+    let found = newest(log, report, early).await?;
+    let is_late = found.is_none() && report.snapshots.iter().any(|at| *at > early);
+    let (producers, from) = found.unwrap_or_default();
+    let told = replay(log, producers, from).await?;
+    match newest(log, report, Offset(i64::MAX)).await? {
+        Some((later, at)) if is_late => replay(log, later, at).await,
+        Some(_) | None => Ok(told),
+    }
+}
+
+/// The newest snapshot up to `most` that is whole.
+async fn newest(
+    log: &Log,
+    report: &RecoveryReport,
+    most: Offset,
+) -> Result<Option<(Producers, Offset)>, String> {
+    for at in report.snapshots.iter().filter(|at| **at <= most) {
         let bytes = log.load_snapshot(*at).await.map_err(text)?;
-        if let Ok(producers) = Producers::from_snapshot(&bytes, *at, now) {
-            found = Some((producers, *at));
-            break;
+        if let Ok(producers) = Producers::from_snapshot(&bytes, *at, TimestampMs(0)) {
+            return Ok(Some((producers, *at)));
         }
     }
-    let (mut producers, from) = found.unwrap_or_default();
+    Ok(None)
+}
+
+async fn replay(log: &Log, mut producers: Producers, from: Offset) -> Result<Producers, String> {
     let mut aborted: Vec<AbortedTxn> = Vec::new();
     log.walk_headers(from, |header, marker| {
         aborted.extend(model::follow(&mut producers, header, marker));
