@@ -41,7 +41,7 @@ pub struct Checkpoints {
     /// As repairs have left them.
     accepted_gaps: BoundOffsets,
     /// As the last life left them until all logs are open; then of this one.
-    marks: PartitionOffsets,
+    marks: BoundOffsets,
     /// The files still have entries of partitions that are gone.
     is_behind: bool,
 }
@@ -95,13 +95,14 @@ impl Checkpoints {
         }
     }
 
-    fn bound(&mut self) -> [&mut BoundOffsets; 5] {
+    fn bound(&mut self) -> [&mut BoundOffsets; 6] {
         [
             &mut self.log_starts,
             &mut self.cleaned_to,
             &mut self.found_damaged,
             &mut self.damaged_after_kill,
             &mut self.accepted_gaps,
+            &mut self.marks,
         ]
     }
 
@@ -143,11 +144,7 @@ impl Checkpoints {
         for bound in self.bound() {
             fell |= bound.retain(keep_bound);
         }
-        for map in [
-            &mut self.recovery_points,
-            &mut self.high_watermarks,
-            &mut self.marks,
-        ] {
+        for map in [&mut self.recovery_points, &mut self.high_watermarks] {
             let before = map.len();
             map.retain(|name, _| keep(name));
             fell |= map.len() < before;
@@ -183,8 +180,11 @@ impl Checkpoints {
             for (name, (topic, how)) in not_open {
                 if *how == wanted {
                     let before = found.of(name, *topic);
-                    let end = before.or(self.recovery_points.get(name).copied());
-                    damaged.insert(name.clone(), *topic, end.unwrap_or_default());
+                    let point = before.or(self.recovery_points.get(name).copied());
+                    // What was written was there when it was killed.
+                    let mark = self.marks.of(name, *topic);
+                    let mark = mark.filter(|_| wanted == NotOpen::DamagedAfterKill);
+                    damaged.insert(name.clone(), *topic, point.max(mark).unwrap_or_default());
                 }
             }
             if damaged != *found {
@@ -218,22 +218,30 @@ impl Checkpoints {
     /// See [`LogError`]; a start after a kill may then check more.
     pub async fn record_marks(
         &mut self,
-        marks: Vec<(PartitionName, Offset)>,
+        marks: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
-        self.marks.extend(marks);
+        self.mark(marks);
         self.dir.write_marks(&self.marks).await
     }
 
-    /// Writes down the marks of the logs as a start has opened them, and no others: to be called before any is
-    /// written to. Where there is no room for them there are none.
+    fn mark(&mut self, marks: Vec<(PartitionName, (TopicPartition, Offset))>) {
+        for (name, (id, end)) in marks {
+            self.marks.insert(name, id.topic, end);
+        }
+    }
+
+    /// Writes down the marks of the logs as a start has opened them, and the old ones of those that are `not_open`, to
+    /// which nothing was written: to be called before any is. Where there is no room for them there are none.
     ///
     /// # Errors
     /// See [`LogError`].
     pub async fn replace_marks(
         &mut self,
-        marks: Vec<(PartitionName, Offset)>,
+        marks: Vec<(PartitionName, (TopicPartition, Offset))>,
+        not_open: &BTreeMap<PartitionName, NotOpen>,
     ) -> Result<(), LogError> {
-        self.marks = marks.into_iter().collect();
+        self.marks.retain(|name, _| not_open.contains_key(name));
+        self.mark(marks);
         match self.dir.write_marks(&self.marks).await {
             Err(error) if error.may_pass() => {
                 tracing::warn!(%error, "a start after a kill has more to check");
@@ -308,7 +316,7 @@ impl Checkpoints {
             }
         }
         self.known_points.insert(id, durable);
-        if self.marks.remove(name).is_some() {
+        if self.marks.remove(name) {
             // It is of an earlier stay.
             self.dir.write_marks(&self.marks).await?;
         }

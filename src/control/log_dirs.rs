@@ -392,7 +392,7 @@ impl LogDirs {
     /// See [`Checkpoints::record_marks`].
     pub(crate) async fn record_marks(
         &mut self,
-        marks: Vec<(PartitionName, Offset)>,
+        marks: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
         let mut done = Ok(());
         for (files, share) in self.by_slot(marks) {
@@ -404,7 +404,8 @@ impl LogDirs {
     /// See [`Checkpoints::replace_marks`].
     pub(crate) async fn replace_marks(
         &mut self,
-        marks: Vec<(PartitionName, Offset)>,
+        marks: Vec<(PartitionName, (TopicPartition, Offset))>,
+        not_open: &BTreeMap<PartitionName, NotOpen>,
     ) -> Result<(), LogError> {
         let homes = &self.homes;
         for (i, slot) in self.slots.iter_mut().enumerate() {
@@ -412,7 +413,8 @@ impl LogDirs {
                 let here = marks
                     .iter()
                     .filter(|(name, _)| homes.get(name) == Some(&DirIndex(i)));
-                let replaced = files.replace_marks(here.cloned().collect()).await;
+                let here = here.cloned().collect();
+                let replaced = files.replace_marks(here, not_open).await;
                 slot.unless_failed(replaced)?;
             }
         }

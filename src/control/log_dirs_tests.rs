@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thalweg_metadata::{Image, Record, ReplicaHome};
 use thalweg_protocol::messages::{PartitionRecord, RegisterBrokerRecord, TopicRecord};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
+use thalweg_storage::repair::repair;
 use thalweg_storage::{
     BoundOffsets, Checkpoint, CleanMark, DirHealth, FormatPolicy, Gaps, LogDir, OpenPolicy,
     Opening, PartitionDir, PartitionName, Recovery, Unwritten,
@@ -423,16 +424,17 @@ fn st_34_an_epoch_in_which_nothing_was_written_goes_on_after_a_kill() {
         dirs.begin().await.expect("begun");
         let opened = dirs.record_opened(&image, &BTreeMap::new()).await;
         opened.expect("recorded");
-        dirs.replace_marks(Vec::new()).await.expect("written");
+        let marked = dirs.replace_marks(Vec::new(), &BTreeMap::new()).await;
+        marked.expect("written");
         drop(dirs);
         let lifetime = thalweg_reactor::fs::cache_lifetime(&root).await;
         if lifetime.expect("told").is_none() {
             return;
         }
         assert_eq!(untouched(&again().await).await, BTreeSet::from([0]));
-        // As a repair begins, which may take batches out.
+        // A repair may take batches out.
         let examined = LogDir::examine(&root.join("a")).await.expect("there");
-        examined.begin().await.expect("begun");
+        repair(&examined, &[]).await.expect("repaired");
         drop(examined);
         assert_eq!(untouched(&again().await).await, none);
     });

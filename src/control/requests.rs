@@ -258,6 +258,8 @@ pub struct Applied {
     pub failures: Vec<ApplyFailure>,
     /// Up to where the logs that were opened need no check after a kill.
     pub marks: Vec<(TopicPartition, Offset)>,
+    /// Where those of them begin that begin above what the checkpoint says.
+    pub starts: Vec<(TopicPartition, Offset)>,
 }
 
 /// What a shard knew of a partition when it stopped.

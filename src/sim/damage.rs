@@ -241,6 +241,11 @@ impl Case<'_> {
         if end >= at_least {
             return Ok(());
         }
+        if let Some(known) = opening.known_end.filter(|known| end < known.0) {
+            return Err(format!(
+                "ends at {end}, and is known to have come to {known}"
+            ));
+        }
         let Recovery::AfterCrash { recovery_point } = opening.recovery else {
             return Err(format!(
                 "ends at {end} after a clean stop, not at {at_least}"

@@ -92,7 +92,7 @@ pub(crate) struct Checkpoints {
     known_points: RecoveryPoints,
     pub(crate) log_starts: BoundOffsets,
     pub(crate) cleaned: BoundOffsets,
-    pub(crate) marks: PartitionOffsets,
+    pub(crate) marks: BoundOffsets,
 }
 
 impl Checkpoints {
@@ -141,22 +141,18 @@ impl Checkpoints {
         if known.contains(&true) {
             self.write().await?;
         }
-        self.forget_mark(name).await
-    }
-
-    /// As [`Checkpoints::forget`], where another topic has the name now: every third time only what names no topic,
-    /// because the rest counts for none of that one.
-    pub(crate) async fn forget_former(&mut self, partition: &Partition) -> Result<(), LogError> {
-        match partition.topic_id.0[15] % 3 {
-            0 => self.forget_mark(&partition.name).await,
-            _others => self.forget(&partition.name).await,
+        match self.marks.remove(name) {
+            true => self.dir.write_marks(&self.marks).await,
+            false => Ok(()),
         }
     }
 
-    async fn forget_mark(&mut self, name: &PartitionName) -> Result<(), LogError> {
-        match self.marks.remove(name) {
-            Some(_) => self.dir.write_marks(&self.marks).await,
-            None => Ok(()),
+    /// As [`Checkpoints::forget`], where another topic has the name now: every third time not at all, because all of it
+    /// names the topic.
+    pub(crate) async fn forget_former(&mut self, partition: &Partition) -> Result<(), LogError> {
+        match partition.topic_id.0[15] % 3 {
+            0 => Ok(()),
+            _others => self.forget(&partition.name).await,
         }
     }
 }
@@ -352,10 +348,10 @@ impl Life<'_> {
         open: &[Open<'_>],
         checkpoints: &mut Checkpoints,
     ) -> Step<()> {
-        let marks = open
-            .iter()
-            .filter_map(|one| Some((one.partition.name.clone(), one.log.mark()?)));
-        checkpoints.marks = marks.collect();
+        checkpoints.marks = BoundOffsets::default();
+        for one in open {
+            one.partition.mark(&one.log, &mut checkpoints.marks);
+        }
         let written = checkpoints.dir.write_marks(&checkpoints.marks).await;
         if self.may_lack_room(written)?.is_none() {
             self.or_end(checkpoints.dir.forget_marks().await)?;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use thalweg_storage::{Gaps, LogDir, Opening, PartitionName};
+use thalweg_storage::{BoundOffsets, Gaps, Log, LogDir, Opening, PartitionName};
 use thalweg_types::{TopicPartition, Uuid};
 
 use crate::model::Model;
@@ -90,6 +90,13 @@ impl Partition {
                 ..opening
             },
             false => opening,
+        }
+    }
+
+    /// Adds the mark of its log.
+    pub(crate) fn mark(&self, log: &Log, marks: &mut BoundOffsets) {
+        if let Some(end) = log.mark() {
+            marks.insert(self.name.clone(), self.topic_id, end);
         }
     }
 

@@ -153,9 +153,7 @@ impl Life<'_> {
             let saved = one.log.save_way(at, snapshot).await;
             self.may_lack_room(saved)?;
         }
-        if let Some(mark) = one.log.mark() {
-            checkpoints.marks.insert(one.partition.name.clone(), mark);
-        }
+        one.partition.mark(&one.log, &mut checkpoints.marks);
         let written = checkpoints.dir.write_marks(&checkpoints.marks).await;
         self.may_lack_room(written)?;
         Ok(())

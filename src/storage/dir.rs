@@ -67,8 +67,9 @@ pub enum Checkpoint {
     /// Partitions that were found damaged after a clean stop, with their recovery points: nothing has
     /// been written to them since, so that what the clean stop said of them holds over further starts.
     FoundDamaged,
-    /// Partitions that were found damaged after a kill, with their recovery points: they had all that was written to
-    /// them, and nothing has been since. So no later start takes the damage for a torn tail.
+    /// Partitions that were found damaged after a kill, with their recovery points or, where these are higher, their marks:
+    /// they had all that was written to them, and nothing has been since. So no later start takes the damage for a torn
+    /// tail, or a log that ends below for whole.
     DamagedAfterKill,
     /// Partitions that the last life did not open, with their recovery points, and therefore not close: they
     /// are as they were after the crash before it, whatever the clean marker says of the others.
@@ -157,18 +158,13 @@ impl LogDir {
                 (meta, read_clean_marker(path).await.map_err(io)?)
             }
         };
-        let marks = Marks::read(path).await.map_err(io)?;
-        let page_cache = PageCache::read(path).await.map_err(io)?;
-        let (state, marks, page_cache) = match condemned::heed_trace(path).await.map_err(io)? {
-            Trace::None => (state, marks, page_cache),
-            // Neither a stop nor a mark of a life in which the disk failed is believed.
-            Trace::Heeded => (
-                DirectoryState::Unclean,
-                marks.believing_none(),
-                page_cache.doubting_all(),
-            ),
+        let (trace, of_kill) = read_of_kill(path).await.map_err(io)?;
+        let state = match trace {
+            Trace::None => state,
+            // A stop of a life in which the disk failed is not believed.
+            Trace::Heeded => DirectoryState::Unclean,
         };
-        LogDir::load(path, lock, (meta, state), (marks, page_cache))
+        LogDir::load(path, lock, (meta, state), of_kill)
             .await
             .map_err(io)
     }
@@ -198,17 +194,13 @@ impl LogDir {
         let meta = read_meta(path).await?;
         let lock = lock(path)?;
         // What a failed fsync left in memory alone is not there for a repair either; `begin` takes the trace away.
-        let page_cache = PageCache::read(path).await.map_err(io)?;
-        let page_cache = match condemned::heed_trace(path).await.map_err(io)? {
-            Trace::None => page_cache,
-            Trace::Heeded => page_cache.doubting_all(),
-        };
+        let (_, of_kill) = read_of_kill(path).await.map_err(io)?;
         let marker = path.join(CLEAN_MARKER);
         let state = match fs::exists(&marker).await.map_err(io)? {
             true => DirectoryState::Clean { broker_epoch: None },
             false => DirectoryState::Unclean,
         };
-        LogDir::load(path, lock, (meta, state), (Marks::default(), page_cache))
+        LogDir::load(path, lock, (meta, state), of_kill)
             .await
             .map_err(io)
     }
@@ -360,6 +352,7 @@ impl LogDir {
         let damaged = entry(Checkpoint::FoundDamaged);
         let is_closed = self.was_clean() && !self.unopened.offsets().contains_key(name);
         let recovery_point = self.recovery_point(name, topic);
+        let mark = self.marks.found().of(name, topic);
         let (recovery, known_end) = match is_closed || damaged.is_some() {
             true => {
                 let end = damaged.or(self.recovery_points.offsets().get(name).copied());
@@ -368,19 +361,23 @@ impl LogDir {
             false => {
                 let recovery_point = recovery_point.unwrap_or_default();
                 let recovery = Recovery::AfterCrash { recovery_point };
-                (recovery, Some(recovery_point))
+                // What was written is there, durable or not.
+                let written = mark.max(entry(Checkpoint::DamagedAfterKill));
+                (recovery, Some(recovery_point).max(written))
             }
         };
         let cleaned_to = entry(Checkpoint::Cleaner);
         Opening {
             recovery,
             log_start: entry(Checkpoint::LogStart),
-            written: self.marks.found().get(name).copied(),
+            kept_from: self.log_starts.known_of(name, topic),
+            written: mark,
             known_end,
             gaps: match cleaned_to.or(entry(Checkpoint::AcceptedGaps)) {
                 Some(_) => Gaps::MayBe,
                 None => Gaps::Never,
             },
+            compacted_to: cleaned_to.filter(|_| entry(Checkpoint::AcceptedGaps).is_none()),
             unwritten: match self.page_cache.is_whole(name)
                 || entry(Checkpoint::DamagedAfterKill).is_some()
             {
@@ -424,10 +421,14 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn remove_checkpoint(&self, checkpoint: Checkpoint) -> Result<(), LogError> {
-        let path = self.path.join(checkpoint.file_name());
+        self.remove(checkpoint.file_name()).await
+    }
+
+    async fn remove(&self, file: &str) -> Result<(), LogError> {
+        let path = self.path.join(file);
         match fs::unlink(&path).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(LogError::io("remove", &path))?,
+            other => self.judged(other.map_err(LogError::io("remove", &path)))?,
         }
         let synced = fs::sync_dir(&self.path).await;
         self.judged(synced.map_err(LogError::io("sync", &self.path)))
@@ -461,13 +462,13 @@ impl LogDir {
     ///
     /// # Errors
     /// [`LogError::Io`]; the next start then checks more.
-    pub async fn write_marks(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
+    pub async fn write_marks(&self, marks: &BoundOffsets) -> Result<(), LogError> {
         self.judged(self.marks.write(marks).await)
     }
 
     /// The marks as they were read at [`LogDir::open`], as far as they hold.
     #[must_use]
-    pub fn found_marks(&self) -> &PartitionOffsets {
+    pub fn found_marks(&self) -> &BoundOffsets {
         self.marks.found()
     }
 
@@ -516,6 +517,18 @@ impl LogDir {
         self.judged(written.map_err(LogError::io("write", &self.path.join(CLEAN_MARKER))))?;
         Ok(CleanMark::Written)
     }
+}
+
+/// What the last life had in the page cache: worthless after one in which the disk failed.
+async fn read_of_kill(path: &Path) -> io::Result<(Trace, (Marks, PageCache))> {
+    let marks = Marks::read(path).await?;
+    let page_cache = PageCache::read(path).await?;
+    let trace = condemned::heed_trace(path).await?;
+    let believed = match trace {
+        Trace::None => (marks, page_cache),
+        Trace::Heeded => (marks.believing_none(), page_cache.doubting_all()),
+    };
+    Ok((trace, believed))
 }
 
 async fn read_clean_marker(path: &Path) -> io::Result<DirectoryState> {

@@ -59,6 +59,24 @@ pub enum LogError {
         /// What is wrong.
         reason: BadBatch,
     },
+    /// A batch is not what was written, though its log had been written further, and a kill takes nothing of that.
+    /// Nothing is changed.
+    #[error(
+        "{} is damaged at byte {position} (offset {offset}): {reason}; that is no torn end, because the log had been \
+         written up to offset {written}", path.display()
+    )]
+    DamagedBelowMark {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Byte at which the bad batch begins.
+        position: u64,
+        /// Offset that was expected there.
+        offset: Offset,
+        /// Offset that the log had reached.
+        written: Offset,
+        /// What is wrong.
+        reason: BadBatch,
+    },
     /// A whole batch has offsets that belong before or behind the place where it is: it is of another's file, or
     /// the offset in it was changed. No crash does that. Nothing is changed; the partition must go offline.
     #[error(
@@ -112,7 +130,7 @@ pub enum Missing {
     /// The partition has no directory.
     #[error("is gone, with everything in it")]
     Directory,
-    /// The log ends below its recovery point.
+    /// The log ends below its recovery point, or after a kill below its mark.
     #[error("is the last segment and ends before them")]
     End,
     /// The log begins above its start.
@@ -142,6 +160,7 @@ impl LogError {
             LogError::Io { source, .. } => may_pass(source),
             LogError::DamagedBelowRecoveryPoint { .. }
             | LogError::DamagedBeforeWhole { .. }
+            | LogError::DamagedBelowMark { .. }
             | LogError::OutOfPlace { .. }
             | LogError::RecordsMissing { .. }
             | LogError::UnfinishedCompaction { .. }
@@ -157,6 +176,7 @@ impl LogError {
         match self {
             LogError::DamagedBelowRecoveryPoint { .. }
             | LogError::DamagedBeforeWhole { .. }
+            | LogError::DamagedBelowMark { .. }
             | LogError::OutOfPlace { .. }
             | LogError::RecordsMissing { .. } => true,
             LogError::Io { .. }

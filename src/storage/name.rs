@@ -278,6 +278,12 @@ pub(crate) fn deleted_path(path: &Path) -> PathBuf {
     with_suffix(path, ".deleted")
 }
 
+/// The segment whose `.log` has this name since [`deleted_path`] gave it.
+pub(crate) fn deleted_log(name: &str) -> Option<Offset> {
+    let base = name.strip_suffix(".log.deleted")?;
+    base.parse().ok().map(Offset)
+}
+
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

@@ -56,6 +56,11 @@ pub(crate) struct Made {
 }
 
 impl NextSegment {
+    /// True while the active segment has no name of its own.
+    pub(crate) fn is_naming(&self) -> bool {
+        matches!(self, NextSegment::Naming)
+    }
+
     /// True while a task works on it.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
@@ -122,7 +127,7 @@ async fn make(log: &Log) -> Result<File, LogError> {
 /// The file that the segment at `base` goes on in, if it is ready; its name follows. Waits for the name of
 /// the segment before it.
 pub(crate) async fn take(inner: &Rc<Inner>, base: Offset) -> Option<File> {
-    let naming = || matches!(inner.state.borrow().next, NextSegment::Naming);
+    let naming = || inner.state.borrow().next.is_naming();
     inner.idle.until(|| !naming()).await;
     let file = {
         let mut state = inner.state.borrow_mut();

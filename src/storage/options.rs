@@ -120,12 +120,18 @@ pub struct Opening {
     /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
     /// of the log empties the log after a crash (ST-13), and is a damaged one after a clean stop.
     pub log_start: Option<Offset>,
+    /// The log had everything from here on: segments are removed only when the entry in the log start checkpoint is above
+    /// them, and is durable. Not known of an entry of Kafka's, which removes them first.
+    pub kept_from: Option<Offset>,
     /// Its mark, when that holds: everything below was written, and is in the page cache or on the disk.
     pub written: Option<Offset>,
-    /// Its recovery point, where it has one: the log is not shorter.
+    /// Its recovery point, where it has one, or its mark, when that holds: the log is not shorter.
     pub known_end: Option<Offset>,
     /// Whether offsets may be missing between its batches.
     pub gaps: Gaps,
+    /// Where that may be: no records from here on were ever compacted away or given up. Not known where there is no entry
+    /// in the cleaner's checkpoint.
+    pub compacted_to: Option<Offset>,
     /// What a crash can have left unwritten.
     pub unwritten: Unwritten,
     /// Its entry in the cleaner's checkpoint: what compaction has done already (RP-105).
@@ -163,9 +169,11 @@ impl From<Recovery> for Opening {
         Opening {
             recovery,
             log_start: None,
+            kept_from: None,
             written: None,
             known_end: None,
             gaps: Gaps::MayBe,
+            compacted_to: None,
             unwritten: Unwritten::AnyBatch,
             cleaned_to: None,
             high_watermark: None,

@@ -71,10 +71,11 @@ pub(crate) async fn recover(
             work.check_range(&opening)?;
         }
         Recovery::AfterCrash { recovery_point } => {
+            work.recovery_point = Some(recovery_point);
             if !work.segments.is_empty() {
                 work.scan_from(recovery_point, opening.written).await?;
             }
-            work.check_reaches(recovery_point)?;
+            work.check_reaches()?;
         }
     }
     work.check_aborted().await?;
@@ -89,10 +90,11 @@ pub(crate) async fn recover(
 struct Work {
     dir: Rc<Path>,
     gaps: Gaps,
+    compacted_to: Option<Offset>,
     unwritten: Unwritten,
     /// The log start that was asked for.
     start: Offset,
-    /// Where the log ended when it was stopped in order.
+    /// The log had come to there.
     known_end: Option<Offset>,
     interval_bytes: u64,
     /// Zeros behind the last batch were most likely written there on purpose.
@@ -126,6 +128,7 @@ impl Work {
         Work {
             dir: Rc::clone(dir),
             gaps: opening.gaps,
+            compacted_to: opening.compacted_to,
             unwritten: opening.unwritten,
             start: opening.log_start.unwrap_or_default(),
             known_end: opening.known_end,
@@ -210,7 +213,6 @@ impl Work {
         recovery_point: Offset,
         written: Option<Offset>,
     ) -> Result<(), LogError> {
-        self.recovery_point = Some(recovery_point);
         let first = self.segment_of(recovery_point);
         self.end = self
             .segments
@@ -248,7 +250,7 @@ impl Work {
             segment.set_warm(scanned.file, scanned.indexes);
             if self.is_hole(index + 1).await? {
                 // This one is the active segment then, and stays in memory.
-                self.cut_at_hole(index + 1, recovery_point).await?;
+                self.cut_at_hole(index + 1).await?;
                 break;
             }
             if index + 1 < self.segments.len() {

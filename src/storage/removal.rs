@@ -198,7 +198,7 @@ impl Log {
         let _turns = self.both_turns().await;
         self.check_open()?;
         failpoint::pass("removal: start kept");
-        let gone = self.take_out(below);
+        let gone = self.take_out(below, kept);
         let mut aside = Vec::with_capacity(2 * gone.len());
         let mut removed = Removed::default();
         for segment in &gone {
@@ -224,10 +224,15 @@ impl Log {
         Ok(removed)
     }
 
-    fn take_out(&self, below: Offset) -> Vec<Rc<Segment>> {
+    fn take_out(&self, below: Offset, kept: StartKept) -> Vec<Rc<Segment>> {
         let mut state = self.inner.state.borrow_mut();
         let behind = state.segments.iter().skip(1);
-        let count = behind.take_while(|next| next.base <= below).count();
+        let mut count = behind.take_while(|next| next.base <= below).count();
+        // An empty file that has no name yet would tell no start where the log had come to.
+        let is_nameless = state.next.is_naming() && state.active().size.get() == 0;
+        if kept == StartKept::ByFirstSegment && is_nameless && count + 1 == state.segments.len() {
+            count = count.saturating_sub(1);
+        }
         let gone: Vec<_> = state.segments.drain(..count).collect();
         gone.iter().for_each(|segment| segment.retire());
         gone

@@ -15,7 +15,7 @@ use crate::error::{LogError, Missing};
 use crate::listing;
 use crate::name::{PartitionName, log_path};
 use crate::next_segment;
-use crate::options::{Gaps, Opening, Recovery};
+use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::quarantine::DamagedRange;
 use crate::recovery;
@@ -119,7 +119,9 @@ pub struct Examination {
     /// In the order in which they are repaired; never empty.
     pub findings: Vec<Finding>,
     topic_id: TopicId,
-    /// How its log can be opened then.
+    /// How its log was found.
+    found: Opening,
+    /// How it can be opened then.
     after: Opening,
 }
 
@@ -148,26 +150,17 @@ pub async fn examine(
     let as_found = opening;
     let path = dir.path().join(name.to_string());
     let reached = opening.known_end.unwrap_or_default();
-    let mut findings = Vec::new();
-    let topic_id = match fs::exists(&path).await {
-        Ok(true) => partition_files::load_topic_id(&path).await?,
-        Ok(false) => None,
-        Err(error) => return Err(LogError::io("look for", &path)(error)),
+    let examined = |findings: Vec<Finding>, after| {
+        (!findings.is_empty()).then(|| Examination {
+            name: name.clone(),
+            findings,
+            topic_id: expected.topic_id,
+            found: as_found,
+            after,
+        })
     };
-    if let Some(found) = topic_id.filter(|found| *found != expected.topic_id) {
-        let wanted = expected.topic_id;
-        let file = path.join(partition_files::PARTITION_METADATA);
-        findings.push(Finding {
-            damage: format!(
-                "{} says topic id {found}, the metadata says {wanted}",
-                file.display()
-            ),
-            repair: Repair::TopicId {
-                dir: path.clone(),
-                topic_id: wanted,
-            },
-        });
-    }
+    let wrong_id = wrong_topic_id(&path, expected.topic_id).await?;
+    let mut findings: Vec<Finding> = wrong_id.into_iter().collect();
     let mut thought = Vec::new();
     while findings.len() < DAMAGES_MAX {
         let Some(error) = damage_of(&path, opening, &thought).await? else {
@@ -188,7 +181,7 @@ pub async fn examine(
         think_done(&repair, &mut opening);
         findings.push(Finding { damage, repair });
         if is_new {
-            return Ok(examined(name, expected.topic_id, findings, opening));
+            return Ok(examined(findings, opening));
         }
     }
     batches::check(&path, reached, &mut opening, &mut findings).await?;
@@ -197,7 +190,7 @@ pub async fn examine(
     {
         findings.retain(|finding| matches!(finding.repair, Repair::TopicId { .. }));
         findings.push(unnamed);
-        return Ok(examined(name, expected.topic_id, findings, as_found));
+        return Ok(examined(findings, as_found));
     }
     for finding in &findings {
         if let Repair::GoOnAt { end, at, .. } = finding.repair {
@@ -209,7 +202,27 @@ pub async fn examine(
             }
         }
     }
-    Ok(examined(name, expected.topic_id, findings, opening))
+    Ok(examined(findings, opening))
+}
+
+async fn wrong_topic_id(dir: &Path, wanted: TopicId) -> Result<Option<Finding>, LogError> {
+    let found = match fs::exists(dir).await {
+        Ok(true) => partition_files::load_topic_id(dir).await?,
+        Ok(false) => None,
+        Err(error) => return Err(LogError::io("look for", dir)(error)),
+    };
+    let file = dir.join(partition_files::PARTITION_METADATA);
+    let finding = |found: TopicId| Finding {
+        damage: format!(
+            "{} says topic id {found}, the metadata says {wanted}",
+            file.display()
+        ),
+        repair: Repair::TopicId {
+            dir: dir.to_owned(),
+            topic_id: wanted,
+        },
+    };
+    Ok(found.filter(|found| *found != wanted).map(finding))
 }
 
 /// Batches that only the next start would see. A log that seems to end before them may not go on in their place.
@@ -232,20 +245,6 @@ async fn unnamed(dir: &Path) -> Result<Option<Finding>, LogError> {
             to: log_path(dir, base),
         },
     }))
-}
-
-fn examined(
-    name: &PartitionName,
-    topic_id: TopicId,
-    findings: Vec<Finding>,
-    after: Opening,
-) -> Option<Examination> {
-    (!findings.is_empty()).then(|| Examination {
-        name: name.clone(),
-        findings,
-        topic_id,
-        after,
-    })
 }
 
 async fn damage_of(
@@ -285,6 +284,7 @@ fn repair_of(dir: &Path, error: LogError, reached: Offset) -> Option<Repair> {
         }),
         LogError::DamagedBelowRecoveryPoint { .. }
         | LogError::DamagedBeforeWhole { .. }
+        | LogError::DamagedBelowMark { .. }
         | LogError::OutOfPlace { .. }
         | LogError::Io { .. }
         | LogError::UnfinishedCompaction { .. }
@@ -310,20 +310,25 @@ fn think_done(repair: &Repair, opening: &mut Opening) {
             opening.log_start = opening.log_start.map(|start| start.min(*end));
         }
         Repair::BeginAt(start) => opening.log_start = Some(*start),
-        Repair::AcceptGap => opening.gaps = Gaps::MayBe,
+        Repair::AcceptGap => accept_gap(opening),
         Repair::BeginAnew { at, .. } => {
             opening.log_start = Some(*at);
             opening.known_end = Some(*at);
         }
         // As the next start is told.
         Repair::TakeOut { .. } if opening.recovery != Recovery::AfterCleanStop => {
-            opening.gaps = Gaps::MayBe;
+            accept_gap(opening)
         }
         Repair::TakeOut { .. } | Repair::GiveName { .. } | Repair::TopicId { .. } => {}
     }
     if let Recovery::AfterCrash { recovery_point } = &mut opening.recovery {
-        *recovery_point = opening.known_end.unwrap_or_default();
+        *recovery_point = opening.known_end.unwrap_or_default().min(*recovery_point);
     }
+}
+
+fn accept_gap(opening: &mut Opening) {
+    opening.gaps = Gaps::MayBe;
+    opening.compacted_to = None;
 }
 
 impl Examination {
@@ -357,6 +362,7 @@ impl Examination {
 /// # Errors
 /// [`LogError::Io`]; what was repaired before it is found as it is by the next examination.
 pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogError> {
+    give_marks_up(dir, examined).await?;
     dir.begin().await?;
     let bound = |checkpoint| dir.bound(checkpoint).clone();
     let mut recovery_points = bound(Checkpoint::RecoveryPoint);
@@ -368,6 +374,7 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     for one in examined {
         one.repair().await?;
         let name = &one.name;
+        sync_logs(&dir.path().join(name.to_string())).await?;
         if let Some(end) = one.after.known_end {
             recovery_points.insert(name.clone(), one.topic_id, end);
             let id = TopicPartition {
@@ -408,6 +415,25 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
     Ok(())
 }
 
+/// Takes the marks away, which say what was written by the last process and nothing else. How far the logs had come is
+/// durable before: a repair that ends half-way leaves the rest damaged.
+async fn give_marks_up(dir: &LogDir, examined: &[Examination]) -> Result<(), LogError> {
+    let mut damaged = dir.bound(Checkpoint::DamagedAfterKill).clone();
+    for one in examined {
+        if let Recovery::AfterCrash { .. } = one.found.recovery
+            && one.found.unwritten == Unwritten::LastWrite
+            && let Some(reached) = one.found.known_end
+        {
+            damaged.raise(one.name.clone(), one.topic_id, reached);
+        }
+    }
+    if damaged != *dir.bound(Checkpoint::DamagedAfterKill) {
+        let checkpoint = Checkpoint::DamagedAfterKill;
+        dir.write_bound(checkpoint, &damaged).await?;
+    }
+    dir.forget_marks().await
+}
+
 fn with_ending(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
@@ -420,6 +446,20 @@ async fn give_name(from: &Path, to: &Path) -> Result<(), LogError> {
         .map_err(LogError::io("rename", from))?;
     let dir = to.parent().unwrap_or(Path::new("."));
     fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
+}
+
+/// Makes durable what may have been only written: the recovery point is going to say that it is.
+async fn sync_logs(dir: &Path) -> Result<(), LogError> {
+    for base in listing::list(dir).await?.logs.keys() {
+        let path = log_path(dir, *base);
+        let file = fs::open(&path, OpenMode::Read)
+            .await
+            .map_err(LogError::io("open", &path))?;
+        fs::sync_data(&file)
+            .await
+            .map_err(LogError::io("fdatasync", &path))?;
+    }
+    Ok(())
 }
 
 /// An empty one, durably.

@@ -1,18 +1,19 @@
-//! What needs no check after a kill: a *mark* says up to where a log was written.
+//! What is there after a kill: a *mark* says up to where a log was written.
 //!
 //! A write that has ended is in the page cache, and a process that is killed takes nothing from there. So
 //! a start on the same boot of the system and the same mount of the file system checks only what lies
-//! above the mark of each log. Nothing of a mark is made durable: after anything but a kill it is
+//! above the mark of each log, and a log that does not reach to its mark is damaged: nothing that a broker does
+//! to a log takes its end back. Nothing of a mark is made durable: after anything but a kill it is
 //! worthless, and is known to be by [`fs::cache_lifetime`].
 //!
-//! The marks of all logs of a directory are lines of one file, so that many logs are marked by one write. A
-//! start goes by the batch headers from the last entry of an index to the mark. Now and then a log is
+//! The marks of all logs of a directory are lines of one file, so that many logs are marked by one write: a line
+//! with boot and mount, then [`BoundOffsets`]. A start goes by the batch headers from the last entry of an index to the mark. Now and then a log is
 //! *saved* ([`Log::save_way`]): its indexes and a snapshot of its owner's state are put beside it, not
 //! durably either, so that the way to the mark stays short.
 //!
 //! Marks hold over starts: the file of the last life stays until every log is open, and is replaced by the
-//! marks of the logs as they are then. Only what was opened is written to, and a mark that its log
-//! contradicts takes the file away before anything is cut.
+//! marks of the logs as they are then, and the old ones of those that could not be opened. Only what was opened is
+//! written to, and nothing below its mark is cut.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use thalweg_reactor::fs;
 use thalweg_types::Offset;
 use thalweg_types::limits::{MARK_BYTES_MIN, MARK_SEGMENT_SHARE};
 
-use crate::checkpoint::{PartitionOffsets, format_partition_offsets, parse_partition_offsets};
+use crate::dir::BoundOffsets;
 use crate::error::LogError;
 use crate::log::{Log, Stage, State};
 use crate::name::{index_path, snapshot_path, time_index_path};
@@ -38,7 +39,7 @@ pub(crate) struct Marks {
     path: PathBuf,
     /// As [`fs::cache_lifetime`] tells it for this life; without it no mark is written.
     lifetime: Option<String>,
-    found: PartitionOffsets,
+    found: BoundOffsets,
     /// The file that they were in is of this boot and mount.
     hold: bool,
 }
@@ -80,7 +81,7 @@ impl Marks {
     /// Those of this life only.
     pub(crate) fn believing_none(self) -> Marks {
         Marks {
-            found: PartitionOffsets::new(),
+            found: BoundOffsets::default(),
             hold: false,
             ..self
         }
@@ -93,16 +94,16 @@ impl Marks {
     }
 
     /// Marks of the last life that hold in this one.
-    pub(crate) fn found(&self) -> &PartitionOffsets {
+    pub(crate) fn found(&self) -> &BoundOffsets {
         &self.found
     }
 
     /// Writes all marks.
-    pub(crate) async fn write(&self, marks: &PartitionOffsets) -> Result<(), LogError> {
+    pub(crate) async fn write(&self, marks: &BoundOffsets) -> Result<(), LogError> {
         let Some(lifetime) = &self.lifetime else {
             return Ok(());
         };
-        let text = format!("{lifetime}\n{}", format_partition_offsets(marks));
+        let text = format!("{lifetime}\n{}", marks.format(true));
         fs::replace_file(&self.path, Bytes::from(text))
             .await
             .map_err(LogError::io("write", &self.path))
@@ -110,15 +111,9 @@ impl Marks {
 }
 
 /// `None` when they are of another boot or mount, or damaged.
-fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<PartitionOffsets> {
-    let at = bytes.iter().position(|byte| *byte == b'\n')?;
-    let (first, rest) = bytes.split_at(at);
-    let same = lifetime.is_some_and(|lifetime| lifetime.as_bytes() == first);
-    // Half a last line would name a lower offset; a whole one ends.
-    if !same || !bytes.ends_with(b"\n") {
-        return None;
-    }
-    parse_partition_offsets(rest.get(1..)?).ok()
+fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<BoundOffsets> {
+    let rest = bytes.strip_prefix(lifetime?.as_bytes())?;
+    BoundOffsets::parse(rest.strip_prefix(b"\n")?)
 }
 
 /// How far the files beside a log lead a start on its way to the mark.
@@ -268,20 +263,27 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use thalweg_types::Offset;
+    use thalweg_types::{Offset, Uuid};
 
     use super::parse;
+    use crate::dir::BoundOffsets;
     use crate::name::PartitionName;
 
     #[test]
-    fn marks_hold_for_one_boot_and_mount_only() {
-        let text = b"boot 7\n0\n1\nt 3 55\n";
-        let marks = parse(text, Some("boot 7")).expect("they hold");
-        assert_eq!(marks[&PartitionName::new("t", 3)], Offset(55));
-        assert_eq!(parse(text, Some("boot 8")), None);
-        assert_eq!(parse(text, None), None);
-        for at in 0..text.len() - 1 {
-            assert_eq!(parse(&text[..at], Some("boot 7")), None, "{at}");
+    fn marks_hold_for_one_boot_and_mount_and_only_undamaged() {
+        let mut marks = BoundOffsets::default();
+        for (topic, index, end) in [("t", 3, 55), ("u-v", 0, i64::MAX)] {
+            marks.insert(PartitionName::new(topic, index), Uuid([7; 16]), Offset(end));
+        }
+        let text = format!("boot 7\n{}", marks.format(true));
+        assert_eq!(parse(text.as_bytes(), Some("boot 7")), Some(marks));
+        assert_eq!(parse(text.as_bytes(), Some("boot 8")), None);
+        assert_eq!(parse(text.as_bytes(), None), None);
+        for at in 0..text.len() {
+            assert_eq!(parse(&text.as_bytes()[..at], Some("boot 7")), None, "{at}");
+            let mut flipped = text.clone().into_bytes();
+            flipped[at] ^= 1;
+            assert_eq!(parse(&flipped, Some("boot 7")), None, "byte {at}");
         }
     }
 }

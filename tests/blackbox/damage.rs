@@ -327,6 +327,51 @@ fn r7_damage_after_a_kill_is_no_torn_tail() {
     assert_eq!(read_over_holes(&mut client, &topic, 9).len(), 8);
 }
 
+/// ST-12: a kill takes nothing of what was written. A log that a start has marked is no shorter at the next one, wherever
+/// it was cut.
+#[test]
+fn st_12_a_log_that_ends_before_its_mark_after_a_kill_goes_offline() {
+    if !crate::durable::kernel_tells_mounts() {
+        return;
+    }
+    let mut broker = Broker::start_with(Options::default());
+    let mut client = broker.connect();
+    let topics = ["cut", "gone", "whole"].map(|name| client.create_topic(name, 1, &[]));
+    for topic in &topics {
+        for record in ["a", "b"] {
+            client.append(topic, 0, plain(&[record]));
+        }
+    }
+    broker.kill();
+    // It marks what it has opened.
+    broker.start_again();
+    broker.kill();
+    let segment = |topic: &str| broker.partition(topic, 0).join("00000000000000000000.log");
+    let bytes = fs::read(segment("cut")).expect("a segment");
+    fs::write(segment("cut"), &bytes[..bytes.len() / 2]).expect("cut where a batch ends");
+    fs::remove_file(segment("gone")).expect("removed");
+    for _ in 0..2 {
+        broker.start_again();
+        let says = ["offsets 1 to 1 are missing", "thalweg repair"];
+        assert_offline(&broker, &topics[0], &says);
+        assert_offline(&broker, &topics[1], &["offsets 0 to 1 are missing"]);
+        let got = values(&read_all(&mut broker.connect(), &topics[2], 0, 0));
+        assert_eq!(got, [b"a", b"b"]);
+        broker.kill();
+    }
+    let (code, said) = repair(&broker, &["--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    broker.start_again();
+    let mut client = broker.connect();
+    for topic in &topics {
+        assert_eq!(client.append(topic, 0, plain(&["more"])), 2);
+    }
+    assert_eq!(read_over_holes(&mut client, &topics[0], 3).len(), 2);
+    let left = read_all(&mut client, &topics[1], 0, 2);
+    assert_eq!(values(&left), [b"more"]);
+    assert_eq!(read_over_holes(&mut client, &topics[2], 3).len(), 3);
+}
+
 /// Everything up to `end` of a log that lacks offsets.
 fn read_over_holes(client: &mut Connection, topic: &Topic, end: i64) -> Vec<Vec<u8>> {
     let mut all: Vec<Got> = Vec::new();

@@ -110,9 +110,7 @@ impl Controller {
         &mut self,
         starts: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
-        let with_id = starts.into_iter().map(|(id, start)| (id, (id, start)));
-        let named = self.named(with_id.collect());
-        let recorded = self.dirs.record_log_starts(named).await;
+        let recorded = self.dirs.record_log_starts(self.with_ids(starts)).await;
         self.told(recorded, "log starts")
     }
 
@@ -120,9 +118,7 @@ impl Controller {
         &mut self,
         cleaned: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
-        let with_id = cleaned.into_iter().map(|(id, end)| (id, (id, end)));
-        let named = self.named(with_id.collect());
-        let recorded = self.dirs.record_cleaned(named).await;
+        let recorded = self.dirs.record_cleaned(self.with_ids(cleaned)).await;
         self.told(recorded, "ends of compaction")
     }
 
@@ -130,9 +126,7 @@ impl Controller {
         &mut self,
         progress: Vec<(TopicPartition, LogProgress)>,
     ) -> Result<(), ErrorCode> {
-        let with_id = progress.into_iter().map(|(id, now)| (id, (id, now)));
-        let named = self.named(with_id.collect());
-        let recorded = self.dirs.record_progress(named).await;
+        let recorded = self.dirs.record_progress(self.with_ids(progress)).await;
         self.told(recorded, "recovery points")
     }
 
@@ -140,8 +134,7 @@ impl Controller {
         &mut self,
         marks: Vec<(TopicPartition, Offset)>,
     ) -> Result<(), ErrorCode> {
-        let named = self.named(marks);
-        let recorded = self.dirs.record_marks(named).await;
+        let recorded = self.dirs.record_marks(self.with_ids(marks)).await;
         self.told(recorded, "marks of what is written")
     }
 
@@ -214,6 +207,15 @@ impl Controller {
             self.not_recorded.insert(what, now);
         }
         Err(ErrorCode::KafkaStorageError)
+    }
+
+    /// As [`Controller::named`], with the ids.
+    pub(super) fn with_ids<T>(
+        &self,
+        told: Vec<(TopicPartition, T)>,
+    ) -> Vec<(PartitionName, (TopicPartition, T))> {
+        let with_ids = told.into_iter().map(|(id, what)| (id, (id, what)));
+        self.named(with_ids.collect())
     }
 
     /// What is told of partitions that are deleted meanwhile is left out: their names may be others'.

@@ -34,21 +34,29 @@ async fn say_progress(progress: Arc<OpeningProgress>) {
 }
 
 /// What became of the logs of a start.
+#[derive(Default)]
 pub(super) struct AllOpened {
     /// Those that could not be opened.
     pub(super) not_open: BTreeMap<PartitionName, NotOpen>,
     /// Up to where the others need no check after a kill.
     pub(super) marks: Vec<(TopicPartition, Offset)>,
+    /// Where those begin that begin above what the checkpoint says.
+    pub(super) starts: Vec<(TopicPartition, Offset)>,
 }
 
 impl Controller {
     /// Lets every shard open its partitions, and writes down what became of them.
     pub(super) async fn open(&mut self) -> Result<(), StartError> {
         let opened = self.open_all().await?;
-        let image = &self.view.image;
-        self.dirs.record_opened(image, &opened.not_open).await?;
-        let marks = self.named(opened.marks);
-        self.dirs.replace_marks(marks).await?;
+        let (image, not_open) = (&self.view.image, &opened.not_open);
+        self.dirs.record_opened(image, not_open).await?;
+        let marks = self.with_ids(opened.marks);
+        self.dirs.replace_marks(marks, not_open).await?;
+        let starts = self.with_ids(opened.starts);
+        // A disk that failed is seen elsewhere.
+        if let Err(error) = self.dirs.record_log_starts(starts).await {
+            tracing::warn!(%error, "where some logs begin is not written down; it is at the next start");
+        }
         failpoint::pass("start: logs open");
         self.dirs.note_epochs_seen().await?;
         Ok(())
@@ -102,13 +110,14 @@ impl Controller {
                 .map_err(|_| StartError::ShardGone(shard))?;
             opening.push(opened);
         }
-        let (mut not_open, mut marks) = (BTreeMap::new(), Vec::new());
-        for (shard, opened) in opening.into_iter().enumerate() {
-            let applied = opened.await.ok_or(StartError::ShardGone(shard))?;
-            marks.extend(applied.marks);
+        let mut opened = AllOpened::default();
+        for (shard, applied) in opening.into_iter().enumerate() {
+            let applied = applied.await.ok_or(StartError::ShardGone(shard))?;
+            opened.marks.extend(applied.marks);
+            opened.starts.extend(applied.starts);
             for failure in applied.failures {
                 tracing::error!(shard, "{}", failure.line);
-                not_open.extend(failure.not_open);
+                opened.not_open.extend(failure.not_open);
             }
         }
         saying.abort();
@@ -120,6 +129,6 @@ impl Controller {
             took_ms = so_far.took.as_millis() as u64,
             "all logs are open"
         );
-        Ok(AllOpened { not_open, marks })
+        Ok(opened)
     }
 }

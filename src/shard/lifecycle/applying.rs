@@ -8,10 +8,10 @@ use thalweg_control::{
     Applied, ApplyFailure, ClusterView, DirIndex, NotOpen, PartitionToOpen, Reconfigured,
 };
 use thalweg_metadata::names::OFFSETS_TOPIC;
-use thalweg_reactor::{in_place, oneshot};
+use thalweg_reactor::{in_place, oneshot, task};
 use thalweg_storage::{LogOptions, PartitionName, Recovery, Unwritten, set_partition_aside};
-use thalweg_types::TopicPartition;
 use thalweg_types::limits::PARTITIONS_AT_ONCE;
+use thalweg_types::{Offset, TopicPartition};
 
 use super::Lifecycle;
 use crate::partition::{OpenContext, Partition, PartitionError};
@@ -25,6 +25,13 @@ impl Lifecycle {
             match opened {
                 Ok(partition) => {
                     tracing::info!(partition = %name, "opened: the cause has passed");
+                    if let Some(start) = untold_start(&wanted, &partition) {
+                        let shard = Rc::clone(&self.shard);
+                        // The control plane may be waiting for this task. What fails is said there.
+                        task::spawn(
+                            async move { shard.control.record_log_starts(vec![start]).await },
+                        );
+                    }
                     if let Some(partition) = Self::of_offsets(&wanted, partition) {
                         let coordinators = &self.shard.coordinators;
                         coordinators.open(partition, &self.shard.config);
@@ -116,6 +123,7 @@ impl Lifecycle {
         let Applied {
             mut failures,
             mut marks,
+            mut starts,
         } = Applied::default();
         for id in delete {
             self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
@@ -143,6 +151,7 @@ impl Lifecycle {
         for (wanted, opened) in self.open_all(&view, open).await {
             let error = match opened {
                 Ok(partition) => {
+                    starts.extend(untold_start(&wanted, &partition));
                     if !self.serves.get()
                         && let Some(mark) = partition.new_mark()
                     {
@@ -173,7 +182,11 @@ impl Lifecycle {
             let coordinators = &self.shard.coordinators;
             coordinators.open(partition, &self.shard.config);
         }
-        Applied { failures, marks }
+        Applied {
+            failures,
+            marks,
+            starts,
+        }
     }
 
     /// The log of a deleted partition could not be opened: what is in its directory is kept, and the
@@ -230,6 +243,17 @@ impl Lifecycle {
             }
         }
     }
+}
+
+/// Where a log begins that begins above what the checkpoint says, as after retention on a full disk, or a Kafka's: from here
+/// on it is held against that.
+fn untold_start(
+    wanted: &PartitionToOpen,
+    partition: &Partition,
+) -> Option<(TopicPartition, Offset)> {
+    let start = partition.log().start_offset();
+    let told = wanted.opening.log_start.unwrap_or_default();
+    (start > told).then(|| (partition.id(), start))
 }
 
 /// What to say of a partition that could not be opened. Of a whole directory it is said once, elsewhere.

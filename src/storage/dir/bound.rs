@@ -60,6 +60,13 @@ impl BoundOffsets {
             .flatten()
     }
 
+    /// The entry of a partition, if it is known to be of this topic.
+    #[must_use]
+    pub fn known_of(&self, name: &PartitionName, topic: TopicId) -> Option<Offset> {
+        let is_of_it = self.topics.get(name) == Some(&topic);
+        self.offsets.get(name).copied().filter(|_| is_of_it)
+    }
+
     /// Replaces the entry of a partition.
     pub fn insert(&mut self, name: PartitionName, topic: TopicId, offset: Offset) {
         self.topics.insert(name.clone(), topic);
@@ -105,7 +112,7 @@ impl BoundOffsets {
     }
 
     /// Text of a file with ids. Entries of unknown topics are in it where they are nowhere else.
-    fn format(&self, with_unknown: bool) -> String {
+    pub(crate) fn format(&self, with_unknown: bool) -> String {
         let mut entries = String::new();
         for (name, offset) in &self.offsets {
             let id = self.topics.get(name).copied();
@@ -117,7 +124,7 @@ impl BoundOffsets {
     }
 
     /// `None` when the file is damaged.
-    fn parse(bytes: &[u8]) -> Option<BoundOffsets> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<BoundOffsets> {
         let mut parsed = BoundOffsets::default();
         for line in unseal(bytes)?.lines() {
             let mut fields = line.split(' ');
@@ -234,8 +241,24 @@ impl LogDir {
     /// [`LogDir::write_checkpoint`].
     ///
     /// # Errors
-    /// [`LogError::Io`]; entries then are old, or of unknown topics.
+    /// [`LogError::Io`]; entries then are old, or of unknown topics. Log starts are of unknown topics then: segments may
+    /// be removed without them ([`crate::StartKept::ByFirstSegment`]), so that they say no more where a log has to begin.
     pub async fn write_bound(
+        &self,
+        checkpoint: Checkpoint,
+        entries: &BoundOffsets,
+    ) -> Result<(), LogError> {
+        let written = self.try_write_bound(checkpoint, entries).await;
+        if written.is_err()
+            && checkpoint == Checkpoint::LogStart
+            && let Topics::Beside(file) = checkpoint.topics()
+        {
+            self.remove(file).await?;
+        }
+        written
+    }
+
+    async fn try_write_bound(
         &self,
         checkpoint: Checkpoint,
         entries: &BoundOffsets,

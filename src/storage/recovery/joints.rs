@@ -13,7 +13,7 @@ use crate::error::{LogError, Missing};
 use crate::index::{INDEX_ENTRY_BYTES, decode_entries};
 use crate::indexes::BatchMark;
 use crate::listing::{Listing, list};
-use crate::name::{deleted_path, index_path, log_path};
+use crate::name::{deleted_log, index_path};
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
@@ -111,8 +111,9 @@ impl Work {
         Ok(())
     }
 
-    /// After a kill on the same boot: retention takes the `.log` of a segment away first, by another name, and only
-    /// then its indexes. A segment that has indexes and neither is gone for another reason.
+    /// Retention takes segments away when it is durable that the log begins behind them, and of each the `.log` first, by
+    /// another name, and only then its indexes. One that has indexes and neither is gone for another reason. After a
+    /// loss of power that is no damage where the name may not have been on the disk yet.
     pub(super) fn check_begins(
         &self,
         opening: &Opening,
@@ -121,27 +122,32 @@ impl Work {
         let Some(first) = self.segments.first().map(|first| first.base) else {
             return Ok(());
         };
-        if self.unwritten != Unwritten::LastWrite
-            || opening.recovery == Recovery::AfterCleanStop
-            || first <= self.start
-        {
+        let was_there = match (opening.recovery, self.unwritten) {
+            // See `check_range`.
+            (Recovery::AfterCleanStop, _) => false,
+            (Recovery::AfterCrash { .. }, Unwritten::LastWrite) => true,
+            (Recovery::AfterCrash { recovery_point }, Unwritten::AnyBatch) => {
+                recovery_point >= first
+            }
+        };
+        if !was_there || first <= self.start {
             return Ok(());
         }
-        let is_lost = |base: &Offset| {
-            let aside = deleted_path(&log_path(&self.dir, *base));
-            let aside = aside.file_name().map(|name| name.to_string_lossy());
-            !listing
-                .leftovers
-                .iter()
-                .any(|name| Some(name.as_str()) == aside.as_deref())
+        let missing = |from| LogError::RecordsMissing {
+            path: self.segments[0].path(),
+            what: Missing::Start,
+            from,
+            up_to: first,
         };
+        let leftovers = listing.leftovers.iter();
+        let set_aside: Vec<Offset> = leftovers.filter_map(|name| deleted_log(name)).collect();
+        let kept_from = opening.kept_from.filter(|from| *from < first);
+        if let Some(from) = kept_from.filter(|_| set_aside.iter().all(|base| *base > first)) {
+            return Err(missing(from));
+        }
+        let is_lost = |base: &Offset| !set_aside.contains(base);
         match listing.indexed.range(..first).find(|base| is_lost(base)) {
-            Some(base) => Err(LogError::RecordsMissing {
-                path: self.segments[0].path(),
-                what: Missing::Start,
-                from: self.start.max(*base),
-                up_to: first,
-            }),
+            Some(base) => Err(missing(self.start.max(*base))),
             None => Ok(()),
         }
     }
@@ -280,7 +286,7 @@ impl Work {
         let Some(next) = self.segments.get(index).filter(|s| s.base > self.end) else {
             return Ok(false);
         };
-        if self.gaps == Gaps::Never {
+        if !self.may_be_compacted(self.end, next.base) {
             return Ok(true);
         }
         let may_be_lost = self.unwritten == Unwritten::AnyBatch
@@ -297,14 +303,19 @@ impl Work {
         Ok(head.iter().all(|byte| *byte == 0))
     }
 
+    /// Whether records from `end` on that are missing before the segment at `next` can have been compacted away. Ours
+    /// keeps the last batch of what it cleans, so that segments join; Kafka's does not, and says in its checkpoint how far
+    /// it came. Below the recovery point that may be forgotten.
+    pub(super) fn may_be_compacted(&self, end: Offset, next: Offset) -> bool {
+        let is_above = self.recovery_point.is_some_and(|at| end >= at);
+        let is_beyond = is_above && self.compacted_to.is_some_and(|to| next > to);
+        self.gaps == Gaps::MayBe && !is_beyond
+    }
+
     /// A crash may have lost a file whose name was not on the disk yet: the log ends there, like at any
     /// torn tail (ST-5), unless it had been there for sure.
-    pub(super) async fn cut_at_hole(
-        &mut self,
-        index: usize,
-        recovery_point: Offset,
-    ) -> Result<(), LogError> {
-        self.check_hole(index, recovery_point)?;
+    pub(super) async fn cut_at_hole(&mut self, index: usize) -> Result<(), LogError> {
+        self.check_hole(index)?;
         let behind = &self.segments[index];
         tracing::warn!(path = %behind.path().display(), end = %self.end,
             "records before this segment are missing after an unclean stop: the log ends before them");
@@ -336,16 +347,16 @@ impl Work {
                 None => {}
             }
             if self.is_hole(index + 1).await? {
-                return self.check_hole(index + 1, recovery_point);
+                return self.check_hole(index + 1);
             }
         }
-        self.check_reaches(recovery_point)
+        self.check_reaches()
     }
 
     /// The hole before the segment at `index` may be what a crash leaves: nothing says that something was there.
-    fn check_hole(&self, index: usize, recovery_point: Offset) -> Result<(), LogError> {
+    fn check_hole(&self, index: usize) -> Result<(), LogError> {
         match self.unwritten {
-            Unwritten::AnyBatch if self.end >= recovery_point => return Ok(()),
+            Unwritten::AnyBatch if self.end >= self.reached() => return Ok(()),
             // The next segment was begun when all before it was written.
             Unwritten::AnyBatch | Unwritten::LastWrite => {}
         }
@@ -372,12 +383,14 @@ impl Work {
         }
     }
 
-    /// A log that ends below its recovery point has lost records that were on the disk. To go on there would
-    /// give their offsets to others.
-    pub(super) fn check_reaches(&self, recovery_point: Offset) -> Result<(), LogError> {
+    /// A log that ends below its recovery point has lost records that were on the disk, and one that ends below its
+    /// mark some that were in the page cache, from which a kill takes nothing. To go on there would give their offsets
+    /// to others.
+    pub(super) fn check_reaches(&self) -> Result<(), LogError> {
         let from = self.end.max(self.start);
         self.check_start()?;
-        if from >= recovery_point {
+        let up_to = self.reached();
+        if from >= up_to {
             return Ok(());
         }
         let path = self.segments.last().map(|last| last.path());
@@ -385,7 +398,7 @@ impl Work {
             path: path.unwrap_or_else(|| self.dir.to_path_buf()),
             what: Missing::End,
             from,
-            up_to: recovery_point,
+            up_to,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What a mark spares a start after a kill ([`crate::written`]): everything below it was written and is
 //! in the page cache or on the disk, so that only its structure is looked at: by the indexes as far as they were
-//! saved, then by the headers of batches. Where that contradicts the mark, no mark of the directory is believed
-//! any more.
+//! saved, then by the headers of batches. Where that contradicts the mark, everything is checked, and a log that
+//! does not reach to its mark is refused.
 
 use std::rc::Rc;
 
@@ -11,7 +11,6 @@ use thalweg_types::{LeaderEpoch, Offset};
 use super::{Scanned, Work};
 use crate::error::LogError;
 use crate::indexes::Indexes;
-use crate::options::Gaps;
 use crate::scan::BadBatch;
 use crate::segment::{Segment, Warm, load_indexes, read_index_files};
 use crate::told_time;
@@ -36,8 +35,10 @@ impl Work {
         if marked.is_none() {
             tracing::warn!(dir = %self.dir.display(), %mark,
                 "the log is not as its last process marked it; checking all above the recovery point");
-            // Before anything is cut, and written anew: the mark would say that it was written long ago.
-            if let Some(parent) = self.dir.parent() {
+            // Before anything below is cut, and written anew: the mark would say that it was written long ago.
+            if self.reached() < mark
+                && let Some(parent) = self.dir.parent()
+            {
                 Marks::take_away(parent)
                     .await
                     .map_err(LogError::io("take the marks of", parent))?;
@@ -134,7 +135,7 @@ impl Work {
             segment.synced.set(0);
             return Ok(true);
         }
-        let joins = end == next || (end < next && self.gaps == Gaps::MayBe);
+        let joins = end == next || (end < next && self.may_be_compacted(end, next));
         if loaded.bad.is_some() || !joins {
             return Ok(false);
         }

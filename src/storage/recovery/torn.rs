@@ -32,16 +32,30 @@ impl Work {
             Unwritten::AnyBatch => None,
             Unwritten::LastWrite => self.whole_behind(index, file, (position, &reason)).await?,
         };
+        let (offset, written) = (self.end, self.reached());
         match behind {
             Some(behind) => Err(LogError::DamagedBeforeWhole {
                 path,
                 position,
-                offset: self.end,
+                offset,
                 behind,
+                reason,
+            }),
+            None if offset < written => Err(LogError::DamagedBelowMark {
+                path,
+                position,
+                offset,
+                written,
                 reason,
             }),
             None => Ok(()),
         }
+    }
+
+    /// Up to here there was a log, durable or, before a kill, only written.
+    pub(super) fn reached(&self) -> Offset {
+        let known_end = self.known_end.unwrap_or_default();
+        known_end.max(self.recovery_point.unwrap_or_default())
     }
 
     /// Where what is whole begins at or behind the bad batch at `position`: a batch, or a later segment, which

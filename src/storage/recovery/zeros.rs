@@ -2,7 +2,6 @@
 //! them, and nothing is missing (ST-30).
 
 use thalweg_reactor::fs::{self, File};
-use thalweg_types::Offset;
 use thalweg_types::limits::ZEROS_STEP_BYTES_MAX;
 
 use super::Work;
@@ -26,8 +25,7 @@ impl Work {
             // In a log without zeros ahead they are what a crash of the machine leaves of a torn end.
             None => self.zeros_ahead,
         };
-        let known = self.recovery_point.unwrap_or(Offset::ZERO);
-        if *reason != BadBatch::Zeros || !joins || self.end < known {
+        if *reason != BadBatch::Zeros || !joins || self.end < self.reached() {
             return Ok(false);
         }
         if !self.are_only_zeros(&segment, file, *position).await? {

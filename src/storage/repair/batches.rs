@@ -176,8 +176,9 @@ impl SegmentWalk {
             Recovery::AfterCleanStop => false,
             Recovery::AfterCrash { recovery_point } => {
                 let is_last = self.next.is_none() && damage.resume.is_none();
+                let reached = opening.known_end.max(Some(recovery_point));
                 !damage.is_unreadable
-                    && damage.at.next_offset >= recovery_point
+                    && Some(damage.at.next_offset) >= reached
                     && (is_last || opening.unwritten == Unwritten::AnyBatch)
             }
         }

@@ -73,7 +73,7 @@ async fn with_all_files(path: &Path) {
             entries
         };
         dir.record_whole(&BTreeSet::new()).await?;
-        dir.write_marks(&of(240)).await?;
+        dir.write_marks(&bound(name(), 240)).await?;
         let id = TopicPartition {
             topic: TOPIC_ID,
             partition: name().partition,

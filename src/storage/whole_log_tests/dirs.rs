@@ -10,8 +10,8 @@ use thalweg_types::{BrokerId, ClusterId, Offset, TopicPartition, Uuid};
 
 use super::{TOPIC_ID, TestLog, on_both_engines};
 use crate::{
-    Checkpoint, CleanMark, DirectoryState, FormatPolicy, Log, LogDir, LogDirError, LogOptions,
-    OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
+    BoundOffsets, Checkpoint, CleanMark, DirectoryState, FormatPolicy, Log, LogDir, LogDirError,
+    LogOptions, OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
     set_partition_aside,
 };
 
@@ -59,9 +59,9 @@ fn r_1_the_file_system_is_flushed_by_the_handle_that_the_directory_was_opened_wi
 #[test]
 fn st_18_a_start_believes_nothing_of_a_life_in_which_the_disk_failed() {
     on_both_engines(|dir| async move {
-        let marks = [(PartitionName::new("t", 0), Offset(7))];
-        let marks: PartitionOffsets = marks.into_iter().collect();
         let name = PartitionName::new("t", 0);
+        let mut marks = BoundOffsets::default();
+        marks.insert(name.clone(), TOPIC_ID, Offset(7));
         drop(open(&dir).await);
         for failed in [false, true] {
             let life = open(&dir).await;

@@ -138,14 +138,14 @@ fn st_1_after_a_kill_the_last_write_is_cut_and_nothing_before_it() {
 }
 
 /// Opens the directory and says what it expects of the log.
-async fn next_life(path: &Path) -> (LogDir, Unwritten) {
+pub(super) async fn next_life(path: &Path) -> (LogDir, Unwritten) {
     let dir = LogDir::open(path, policy()).await.expect("opened");
     dir.begin().await.expect("begun");
     let unwritten = dir.opening(&name(), TOPIC_ID).unwritten;
     (dir, unwritten)
 }
 
-async fn is_told_from_others(path: &Path) -> bool {
+pub(super) async fn is_told_from_others(path: &Path) -> bool {
     let lifetime = thalweg_reactor::fs::cache_lifetime(path).await;
     lifetime.expect("told").is_some()
 }
@@ -247,7 +247,7 @@ fn r7_damage_that_a_kill_does_not_make_is_repaired_above_the_recovery_point() {
 }
 
 /// A directory whose log was killed; every log in it is whole.
-async fn killed_in_directory(path: &Path) -> Vec<i64> {
+pub(super) async fn killed_in_directory(path: &Path) -> Vec<i64> {
     std::fs::create_dir(path).expect("a directory");
     let (dir, _) = next_life(path).await;
     dir.record_whole(&BTreeSet::new()).await.expect("recorded");
@@ -256,7 +256,7 @@ async fn killed_in_directory(path: &Path) -> Vec<i64> {
 }
 
 /// What a start refuses the log for.
-async fn refusal(path: &Path) -> LogError {
+pub(super) async fn refusal(path: &Path) -> LogError {
     let dir = LogDir::open(path, policy()).await.expect("opened");
     let opening = dir.opening(&name(), TOPIC_ID);
     let before = logs(path);
@@ -268,7 +268,7 @@ async fn refusal(path: &Path) -> LogError {
 }
 
 /// Repairs the log, and opens it.
-async fn repaired(path: &Path) -> TestLog {
+pub(super) async fn repaired(path: &Path) -> TestLog {
     let dir = LogDir::examine(path).await.expect("nobody has it");
     let found = examine(&dir, &name(), EXPECTED).await.expect("examined");
     let found = found.expect("something is wrong");
@@ -286,7 +286,7 @@ async fn repaired(path: &Path) -> TestLog {
     test
 }
 
-async fn bases_of_batches(test: &TestLog) -> Vec<i64> {
+pub(super) async fn bases_of_batches(test: &TestLog) -> Vec<i64> {
     let all = test.read_all().await;
     let mut rest = &all[..];
     let mut bases = Vec::new();

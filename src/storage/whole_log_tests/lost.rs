@@ -6,10 +6,13 @@ use std::rc::Rc;
 use thalweg_protocol::records::BatchHeader;
 use thalweg_types::Offset;
 
-use super::{TestLog, copy_dir, edit, log_file, on_both_engines, on_plain_engine, small_segments};
+use super::{
+    TestLog, copy_dir, edit, file, log_file, on_both_engines, on_plain_engine, small_segments,
+};
 use crate::name::NEXT_SEGMENT;
 use crate::{
     AppendError, Gaps, LogError, LogEvent, LogOptions, Missing, Opening, ReadError, Recovery,
+    Unwritten,
 };
 
 /// What the checkpoints say of a log of `batches` batches after a clean stop.
@@ -159,6 +162,107 @@ fn st_5_an_empty_last_segment_does_not_stand_for_records_that_a_loss_of_power_to
             .await
             .expect("opened");
         assert_eq!(test.log.written_end(), Offset(120));
+    });
+}
+
+#[test]
+fn st_5_a_hole_above_what_was_compacted_is_not_taken_for_compaction() {
+    on_both_engines(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let [_, second, lost, next, ..] = bases[..] else {
+            panic!("few segments")
+        };
+        std::fs::remove_file(log_file(&source, lost)).expect("removed");
+        let crash = |compacted_to: Option<i64>, recovery_point| Opening {
+            gaps: Gaps::MayBe,
+            compacted_to: compacted_to.map(Offset),
+            ..Opening::from(Recovery::AfterCrash {
+                recovery_point: Offset(recovery_point),
+            })
+        };
+        for (opening, end) in [
+            (crash(Some(second), second), lost),
+            (crash(Some(lost), lost), lost),
+            // It may have gone through there.
+            (crash(Some(next), second), 120),
+            (crash(None, second), 120),
+            // What is below was looked at long ago, with a checkpoint that may be gone since.
+            (crash(Some(second), next), 120),
+        ] {
+            copy_dir(&source, &copy);
+            let opened = TestLog::open(&copy, small_segments(), opening).await;
+            let (test, report) = opened.expect("opened");
+            assert_eq!(test.log.written_end(), Offset(end), "{opening:?}");
+            assert_eq!(report.segments_removed > 0, end == lost);
+        }
+        // A kill takes no segment.
+        copy_dir(&source, &copy);
+        let killed = Opening {
+            unwritten: Unwritten::LastWrite,
+            ..crash(Some(second), second)
+        };
+        assert_eq!(missing(&copy, killed).await, (Missing::Between, lost, next));
+    });
+}
+
+#[test]
+fn st_12_after_a_loss_of_power_the_first_segment_is_not_taken_for_retention() {
+    on_both_engines(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let crash = |recovery_point| {
+            Opening::from(Recovery::AfterCrash {
+                recovery_point: Offset(recovery_point),
+            })
+        };
+        let begins = async |opening: Opening| {
+            let opened = TestLog::open(&copy, small_segments(), opening).await;
+            opened.expect("opened").0.log.start_offset()
+        };
+        copy_dir(&source, &copy);
+        std::fs::remove_file(log_file(&copy, 0)).expect("removed");
+        for recovery_point in [bases[1], 120] {
+            let told = missing(&copy, crash(recovery_point)).await;
+            assert_eq!(told, (Missing::Start, 0, bases[1]));
+        }
+        // Its name may not have been on the disk.
+        assert_eq!(begins(crash(bases[1] - 1)).await, Offset(bases[1]));
+        // Retention was there, and came half-way.
+        for half in [true, false] {
+            copy_dir(&source, &copy);
+            for suffix in ["log", "index"].iter().take(if half { 1 } else { 2 }) {
+                let gone = file(&copy, 0, suffix);
+                let aside = gone.with_extension(format!("{suffix}.deleted"));
+                std::fs::rename(gone, aside).expect("renamed");
+            }
+            assert_eq!(begins(crash(120)).await, Offset(bases[1]));
+        }
+        copy_dir(&source, &copy);
+        std::fs::remove_file(log_file(&copy, 0)).expect("removed");
+        let kept = Opening {
+            log_start: Some(Offset(bases[1])),
+            ..crash(120)
+        };
+        assert_eq!(begins(kept).await, Offset(bases[1]));
+        // Without its indexes, too, where the checkpoint is to be believed.
+        copy_dir(&source, &copy);
+        for suffix in ["log", "index", "timeindex"] {
+            std::fs::remove_file(file(&copy, 0, suffix)).expect("removed");
+        }
+        assert_eq!(begins(crash(120)).await, Offset(bases[1]));
+        copy_dir(&source, &copy);
+        for suffix in ["log", "index", "timeindex"] {
+            std::fs::remove_file(file(&copy, 0, suffix)).expect("removed");
+        }
+        let from = |kept_from| Opening {
+            log_start: Some(Offset(kept_from)),
+            kept_from: Some(Offset(kept_from)),
+            ..crash(120)
+        };
+        let told = missing(&copy, from(2)).await;
+        assert_eq!(told, (Missing::Start, 2, bases[1]));
+        assert_eq!(begins(from(bases[1])).await, Offset(bases[1]));
     });
 }
 

@@ -20,6 +20,7 @@ mod repairing;
 mod retention;
 mod room;
 mod scrubbing;
+mod short;
 mod snapshots;
 mod timestamps;
 mod unread;
