@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::MoveError;
 use crate::error::LogError;
 use crate::health::DirHealth;
-use crate::log::{Log, LogSink};
+use crate::log::{Log, LogSink, State};
 use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::recovery::RecoveryReport;
 use crate::turn::TurnGuard;
@@ -80,17 +80,17 @@ impl Log {
                 high_watermark: None,
                 epoch_max: None,
             };
-            let served = state.served().iter();
-            let bytes: u64 = served.map(|segment| segment.size.get()).sum();
-            (options, opening, state.written_end, bytes)
+            (options, opening, state.written_end, served_bytes(&state))
         };
         let name = self.name().clone();
         let (log, report) = Log::open(health.path(), name, options, opening, sink).await?;
-        if (log.written_end(), log.size_bytes()) != (end, bytes) {
+        // What DeleteRecords has put below the start since it was copied is in the copy still.
+        let copied = served_bytes(&log.inner.state.borrow());
+        if (log.written_end(), copied) != (end, bytes) {
             return Err(MoveError::Differs {
                 dir: log.dir().to_owned(),
                 copy: log.written_end(),
-                copy_bytes: log.size_bytes(),
+                copy_bytes: copied,
                 log: end,
                 log_bytes: bytes,
             });
@@ -103,4 +103,10 @@ impl Log {
         log.flush_in_background().await?;
         Ok((log, report))
     }
+}
+
+/// Bytes of the segments that hold something at or above the log's start.
+fn served_bytes(state: &State) -> u64 {
+    let served = state.served().iter();
+    served.map(|segment| segment.size.get()).sum()
 }

@@ -250,7 +250,7 @@ fn kip_113_a_log_stands_still_while_its_copy_takes_its_place() {
         assert_eq!(all_of(&moved).await, all_of(&log.log).await);
         drop(standing);
         assert!(removed.await.expect("it goes on").segments > 0);
-        assert_eq!(log.log.size_bytes(), moved.size_bytes());
+        assert!(log.log.segment_count() < before);
     });
 }
 
