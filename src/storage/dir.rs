@@ -118,6 +118,8 @@ pub struct LogDir {
     state: DirectoryState,
     recovery_points: BoundOffsets,
     log_starts: BoundOffsets,
+    /// Logs have to begin there.
+    starts_kept: bool,
     high_watermarks: BoundOffsets,
     known_points: Option<RecoveryPoints>,
     found_damaged: BoundOffsets,
@@ -218,6 +220,7 @@ impl LogDir {
             state,
             recovery_points: bound::load(path, Checkpoint::RecoveryPoint).await?,
             log_starts: bound::load(path, Checkpoint::LogStart).await?,
+            starts_kept: fs::exists(&path.join(bound::STARTS_KEPT)).await?,
             high_watermarks: bound::load(path, Checkpoint::HighWatermark).await?,
             known_points: recovery_points::load(path).await?,
             found_damaged: bound::load(path, Checkpoint::FoundDamaged).await?,
@@ -370,7 +373,10 @@ impl LogDir {
         Opening {
             recovery,
             log_start: entry(Checkpoint::LogStart),
-            kept_from: self.log_starts.known_of(name, topic),
+            kept_from: self
+                .log_starts
+                .known_of(name, topic)
+                .filter(|_| self.starts_kept),
             written: mark,
             known_end,
             gaps: match cleaned_to.or(entry(Checkpoint::AcceptedGaps)) {

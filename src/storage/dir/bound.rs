@@ -26,6 +26,9 @@ use crate::checkpoint::{
 use crate::error::LogError;
 use crate::name::PartitionName;
 
+/// An empty file: no segment was removed without its log start since the log starts were written.
+pub(super) const STARTS_KEPT: &str = "thalweg-log-starts-kept";
+
 /// Where the topics of a checkpoint's entries are told.
 enum Topics {
     /// Nowhere.
@@ -241,21 +244,33 @@ impl LogDir {
     /// [`LogDir::write_checkpoint`].
     ///
     /// # Errors
-    /// [`LogError::Io`]; entries then are old, or of unknown topics. Log starts are of unknown topics then: segments may
-    /// be removed without them ([`crate::StartKept::ByFirstSegment`]), so that they say no more where a log has to begin.
+    /// [`LogError::Io`]; entries then are old, or of unknown topics. Segments may be removed without log starts
+    /// ([`crate::StartKept::ByFirstSegment`]), so that these say no more where a log has to begin.
     pub async fn write_bound(
         &self,
         checkpoint: Checkpoint,
         entries: &BoundOffsets,
     ) -> Result<(), LogError> {
         let written = self.try_write_bound(checkpoint, entries).await;
-        if written.is_err()
-            && checkpoint == Checkpoint::LogStart
-            && let Topics::Beside(file) = checkpoint.topics()
-        {
-            self.remove(file).await?;
+        if checkpoint == Checkpoint::LogStart {
+            match written {
+                Ok(()) => self.keep_starts().await,
+                // A file goes away on a full disk, too.
+                Err(_) => self.remove(STARTS_KEPT).await?,
+            }
         }
         written
+    }
+
+    /// From now on the log starts say where logs have to begin.
+    async fn keep_starts(&self) {
+        let path = self.path.join(STARTS_KEPT);
+        if fs::exists(&path).await.unwrap_or(false) {
+            return;
+        }
+        if let Err(error) = fs::write_file_atomically(&path, Bytes::new()).await {
+            tracing::debug!(path = %path.display(), %error, "a lost first segment may go unnoticed");
+        }
     }
 
     async fn try_write_bound(
