@@ -394,7 +394,7 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
     assert_eq!(told[6], (ErrorCode::None, 7), "the root and six rooms");
     assert_eq!(told[7], (ErrorCode::InvalidRequest, 0));
     assert_eq!(told[8], (ErrorCode::None, 1));
-    assert_eq!(told[9], (ErrorCode::None, 2));
+    assert_eq!(told[9], (ErrorCode::None, 3));
     assert_eq!(told[10], (ErrorCode::InvalidRequest, 0));
     let root = &results[6].configs[0];
     assert_eq!((root.name.as_str(), root.config_source), ("root", 6));
