@@ -192,7 +192,7 @@ pub(super) async fn load(dir: &Path, checkpoint: Checkpoint) -> io::Result<Bound
     if let Topics::Beside(file) = checkpoint.topics() {
         let path = dir.join(file);
         if let Some(bytes) = read(&path).await? {
-            found.be_told(checkpoint, &path, &bytes);
+            found.be_told(&path, &bytes);
         }
     }
     Ok(found)
@@ -206,25 +206,15 @@ async fn read(path: &Path) -> io::Result<Option<Bytes>> {
 }
 
 impl BoundOffsets {
-    /// Takes the topics from the file beside. A log start that is higher than there was written by Kafka since, by a
-    /// life that ended before it wrote the other, or is damaged: nothing is lost by the lower one.
-    fn be_told(&mut self, checkpoint: Checkpoint, path: &Path, bytes: &[u8]) {
+    /// Takes the topics from the file beside.
+    fn be_told(&mut self, path: &Path, bytes: &[u8]) {
         let Some(beside) = BoundOffsets::parse(bytes) else {
             tracing::warn!(path = %path.display(),
                 "it is damaged; believing all entries of Kafka's checkpoint, whatever topics they are of");
             return;
         };
         for (name, id) in beside.topics {
-            let (Some(own), Some(told)) = (self.offsets.get_mut(&name), beside.offsets.get(&name))
-            else {
-                continue;
-            };
-            if checkpoint == Checkpoint::LogStart && *own > *told {
-                tracing::warn!(partition = %name, file = checkpoint.file_name(), offset = %own, beside = %told,
-                    "a log start is higher than the sealed file beside it says: going by that one");
-                *own = *told;
-            }
-            if *own == *told {
+            if self.offsets.get(&name) == beside.offsets.get(&name) {
                 self.topics.insert(name, id);
             }
         }
@@ -360,25 +350,16 @@ mod tests {
         let [a, _, _] = names();
         let bound = bound();
         let text = bound.format(false);
-        let told_of = |checkpoint, offsets: &BoundOffsets, text: &[u8]| {
+        let told = |offsets: &BoundOffsets, text: &[u8]| {
             let mut told = BoundOffsets::of_unknown_topics(offsets.offsets.clone());
-            told.be_told(checkpoint, "a file".as_ref(), text);
+            told.be_told("a file".as_ref(), text);
             told
         };
-        let told =
-            |offsets: &BoundOffsets, text: &[u8]| told_of(Checkpoint::Cleaner, offsets, text);
         assert_eq!(told(&bound, text.as_bytes()), bound);
         let mut later = bound.clone();
         later.offsets.insert(a.clone(), Offset(6));
         later.topics.remove(&a);
         assert_eq!(told(&later, text.as_bytes()), later);
-        // No log start is raised by a flipped bit.
-        let raised = told_of(Checkpoint::LogStart, &later, text.as_bytes());
-        assert_eq!(raised, bound);
-        let mut lower = later.clone();
-        lower.offsets.insert(a.clone(), Offset(4));
-        let lowered = told_of(Checkpoint::LogStart, &lower, text.as_bytes());
-        assert_eq!(lowered, lower);
         for at in 0..text.len() {
             let untold = BoundOffsets::of_unknown_topics(bound.offsets.clone());
             assert_eq!(told(&bound, &text.as_bytes()[..at]), untold, "cut at {at}");
