@@ -273,16 +273,26 @@ impl Log {
         }
     }
 
-    /// Compaction met a batch that it can not read, at `position` of the segment at a path. When this
-    /// is done the segment was looked through, as the scrub does it.
-    pub(crate) async fn place_damage(&self, path: &Path, position: u64, reason: &str) -> Placed {
+    /// Compaction met a batch that it can not read, at `position` of the segment at a path, or somewhere in it. When
+    /// this is done the segment was looked through, as the scrub does it.
+    pub(crate) async fn place_damage(
+        &self,
+        path: &Path,
+        position: Option<u64>,
+        reason: &str,
+    ) -> Placed {
         let Some(segment) = self.segment_of(path) else {
             return Placed::Gone;
         };
-        if let Some((at, first)) = start_of(&segment, position).await
-            && let Some(index) = self.index_of(path)
-        {
-            self.mark_damaged(index, at, first, reason);
+        match position {
+            Some(position) => {
+                if let Some((at, first)) = start_of(&segment, position).await
+                    && let Some(index) = self.index_of(path)
+                {
+                    self.mark_damaged(index, at, first, reason);
+                }
+            }
+            None => segment.is_suspect.set(true),
         }
         if segment.is_suspect.get() {
             self.look_at_suspect(&segment).await;

@@ -69,18 +69,19 @@ impl Log {
                 path,
                 position,
                 reason,
-            } => (path, position, reason),
-            // Where in the segment is not known.
+            } => (path, Some(position), reason),
             CleanError::Io {
                 operation: "read",
                 path,
                 source,
             } if unreadable(&source).is_some() && self.disk_works().await => {
-                (path, 0, source.to_string())
+                (path, None, source.to_string())
             }
             error => return error,
         };
-        match self.place_damage(&path, position, &reason).await {
+        let placed = self.place_damage(&path, position, &reason).await;
+        let position = position.unwrap_or_default();
+        match placed {
             Placed::Gone => CleanError::Changed,
             Placed::Quarantined => CleanError::Quarantined {
                 path,
