@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use thalweg_reactor::fs::{self, File};
+use thalweg_reactor::fs::{self, File, Unflushed};
 use thalweg_reactor::time::{self, Instant};
 use thalweg_reactor::{failpoint, task};
 use thalweg_types::limits::NEW_LOGS_TOGETHER_MIN;
@@ -18,11 +18,12 @@ use thalweg_types::{Offset, Uuid};
 
 use crate::error::{LogError, is_lack_of_room};
 use crate::handles;
+use crate::health::DirHealth;
 use crate::leftovers::Leftover;
 use crate::log::{AppendBatch, Inner, Log, LogEvent, Names, Stage};
 use crate::next_segment::{self, NextSegment};
 use crate::partition_files;
-use crate::segment::Segment;
+use crate::segment::{Covered, Segment};
 use crate::turn::TurnGuard;
 
 /// How much of a log a flush covers.
@@ -92,9 +93,13 @@ impl Log {
     /// [`LogError::Io`] when it fails; the log is offline then, and the sink was told.
     /// [`LogError::Offline`] and [`LogError::Closed`] when it was before.
     pub async fn flush(&self) -> Result<Offset, LogError> {
+        self.flush_soon(Reach::Everything).await
+    }
+
+    /// As [`Log::flush`], of a part.
+    pub(crate) async fn flush_soon(&self, reach: Reach) -> Result<Offset, LogError> {
         let turn = self.inner.flush_turn_soon().await;
-        self.flush_in_turn(turn, Reach::Everything, Runner::Awaited)
-            .await
+        self.flush_in_turn(turn, reach, Runner::Awaited).await
     }
 
     /// As [`Log::flush`], in so small steps that appends beside it notice little.
@@ -185,21 +190,7 @@ impl Log {
         let mut end = plan.end;
         let health = Arc::clone(&self.inner.state.borrow().options.health);
         for (segment, file) in &plan.segments {
-            let progress = Arc::clone(&segment.progress);
-            let covered = move || progress.now();
-            let in_flight = health.begin("fdatasync");
-            let syncer = &self.inner.syncer;
-            let synced = match runner {
-                Runner::Background => {
-                    let progress = Arc::clone(&segment.progress);
-                    let end = move || progress.now().bytes;
-                    let from = segment.synced.get();
-                    syncer.sync_in_background(file, from, end, covered).await
-                }
-                Runner::Awaited => syncer.sync_data(file, "awaited flush", covered).await,
-                Runner::Acks => syncer.sync_data(file, "ack flush", covered).await,
-            };
-            drop(in_flight);
+            let synced = self.sync_segment(segment, file, runner).await;
             let path = segment.path();
             let covered = self.or_offline("fdatasync", &path, synced)?;
             health.answered.now();
@@ -214,6 +205,36 @@ impl Log {
         self.check_open()?;
         self.move_durable_end(end, began);
         Ok(self.durable_end())
+    }
+
+    async fn sync_segment(
+        &self,
+        segment: &Segment,
+        file: &File,
+        runner: Runner,
+    ) -> io::Result<Covered> {
+        let progress = Arc::clone(&segment.progress);
+        let covered = move || progress.now();
+        let health = Arc::clone(&self.inner.state.borrow().options.health);
+        let syncer = &self.inner.syncer;
+        let point = match runner {
+            Runner::Background => {
+                let progress = Arc::clone(&segment.progress);
+                let unflushed = Unflushed {
+                    from: segment.synced.get(),
+                    end: move || progress.now().bytes,
+                };
+                // It waits for others, and makes pauses: a disk is asked for something only in between.
+                let watch = move || DirHealth::begin_apart(&health, "fdatasync");
+                return syncer
+                    .sync_in_background(file, unflushed, watch, covered)
+                    .await;
+            }
+            Runner::Awaited => "awaited flush",
+            Runner::Acks => "ack flush",
+        };
+        let _in_flight = health.begin("fdatasync");
+        syncer.sync_data(file, point, covered).await
     }
 
     fn move_durable_end(&self, end: Offset, began: Instant) {

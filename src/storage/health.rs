@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::mem;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -116,9 +117,19 @@ pub struct OldestOperation {
     pub age: Duration,
 }
 
+impl Operations {
+    /// Its number.
+    fn begin(&mut self, operation: &'static str) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.in_flight.insert(number, (Instant::now(), operation));
+        number
+    }
+}
+
 /// Ends with the operation.
-pub(crate) struct InFlight<'a> {
-    health: &'a DirHealth,
+pub(crate) struct InFlight<H: Deref<Target = DirHealth>> {
+    health: H,
     number: u64,
 }
 
@@ -314,14 +325,22 @@ impl DirHealth {
     }
 
     /// Notes that an operation begins.
-    pub(crate) fn begin(&self, operation: &'static str) -> InFlight<'_> {
-        let mut operations = self.operations();
-        let number = operations.next;
-        operations.next += 1;
-        let began = (Instant::now(), operation);
-        operations.in_flight.insert(number, began);
+    pub(crate) fn begin(&self, operation: &'static str) -> InFlight<&DirHealth> {
+        let number = self.operations().begin(operation);
         InFlight {
             health: self,
+            number,
+        }
+    }
+
+    /// As [`DirHealth::begin`], of one on another thread.
+    pub(crate) fn begin_apart(
+        health: &Arc<DirHealth>,
+        operation: &'static str,
+    ) -> InFlight<Arc<DirHealth>> {
+        let number = health.operations().begin(operation);
+        InFlight {
+            health: Arc::clone(health),
             number,
         }
     }
@@ -344,7 +363,7 @@ impl DirHealth {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl<H: Deref<Target = DirHealth>> Drop for InFlight<H> {
     fn drop(&mut self) {
         self.health.operations().in_flight.remove(&self.number);
     }

@@ -25,5 +25,5 @@ pub use namespace::{
     read_files, remove_dir_all, rename, replace_file, set_modified, space, sync_all, sync_dir,
     truncate, unlink, write_file_atomically,
 };
-pub use syncer::Syncer;
+pub use syncer::{Syncer, Unflushed};
 pub use under_way::let_writes_end;

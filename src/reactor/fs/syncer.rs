@@ -48,6 +48,15 @@ pub struct Syncer {
     hurries: Arc<AtomicUsize>,
 }
 
+/// What of a file is written and not flushed.
+#[derive(Debug)]
+pub struct Unflushed<E> {
+    /// Position of its first byte.
+    pub from: u64,
+    /// Says where it ends by now.
+    pub end: E,
+}
+
 /// While it is there, the flushes of a directory in the background make no pauses.
 #[derive(Debug)]
 pub struct Hurry {
@@ -106,30 +115,31 @@ impl Syncer {
         self.pool.run(work).await
     }
 
-    /// As [`Syncer::sync_data`], for what nobody waits for: one at a time, and in steps. `from` is where the file's
-    /// unflushed bytes begin, and `end` says where they end by now.
+    /// As [`Syncer::sync_data`], for what nobody waits for: one at a time, and in steps. What `watch` gives lives while
+    /// the device is asked for something, and not while this waits for its turn or pauses.
     ///
     /// # Errors
     /// The kernel's. One of the steps is as final as that of an fdatasync: the kernel tells a failed
     /// writeback once.
-    pub async fn sync_in_background<T, F, E>(
+    pub async fn sync_in_background<T, E, W, G>(
         &self,
         file: &File,
-        from: u64,
-        end: E,
-        covered: F,
+        unflushed: Unflushed<E>,
+        watch: W,
+        covered: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<T>
     where
         T: Send + 'static,
-        F: FnOnce() -> T + Send + 'static,
         E: Fn() -> u64 + Send + 'static,
+        W: Fn() -> G + Send + 'static,
     {
         let flush = flush_of(file.clone(), covered);
         let (file, hurries) = (file.clone(), Arc::clone(&self.hurries));
         let work = move || {
             if !disk::is_simulated() {
-                write_back(&file, from, end, &hurries)?;
+                write_back(&file, &unflushed, &watch, &hurries)?;
             }
+            let _watched = watch();
             flush()
         };
         self.background.run(work).await
@@ -145,17 +155,18 @@ impl Syncer {
     }
 }
 
-/// Writes back `[from, end)`, and what comes meanwhile, up to as much again.
-fn write_back(
+/// Writes back what is unflushed, and what comes meanwhile, up to as much again.
+fn write_back<G>(
     file: &File,
-    from: u64,
-    end: impl Fn() -> u64,
+    Unflushed { from, end }: &Unflushed<impl Fn() -> u64>,
+    watch: impl Fn() -> G,
     hurries: &AtomicUsize,
 ) -> io::Result<()> {
-    let most = end().saturating_add(end().saturating_sub(from));
-    let mut at = from;
+    let most = end().saturating_add(end().saturating_sub(*from));
+    let mut at = *from;
     while at < most && end().saturating_sub(at) >= STEPPED_BYTES_MIN {
         let began = Instant::now();
+        let watched = watch();
         match sys::write_back(file.as_raw_fd(), at, STEP_BYTES) {
             Ok(()) => {}
             Err(errno) if is_unknown(errno) => return Ok(()),
@@ -164,6 +175,7 @@ fn write_back(
                 return Err(FsError::wrap("sync_file_range", file.path(), None, error));
             }
         }
+        drop(watched);
         at += STEP_BYTES;
         let took = began.elapsed();
         if took >= STEP_TIME_MIN && hurries.load(Ordering::Relaxed) == 0 {
@@ -218,7 +230,13 @@ mod tests {
             let asked = asked.fetch_add(1, Ordering::Relaxed) as u64;
             (16 + 2 * asked) * STEP_BYTES
         };
-        write_back(&file, 0, end, &AtomicUsize::new(1)).unwrap();
+        write_back(
+            &file,
+            &Unflushed { from: 0, end },
+            || (),
+            &AtomicUsize::new(1),
+        )
+        .unwrap();
         // Two looks at the beginning, one per step and at the end.
         assert!(asked.load(Ordering::Relaxed) <= 2 + 40);
         let small = AtomicUsize::new(0);
@@ -226,7 +244,13 @@ mod tests {
             small.fetch_add(1, Ordering::Relaxed);
             STEPPED_BYTES_MIN - 1
         };
-        write_back(&file, 0, end, &AtomicUsize::new(1)).unwrap();
+        write_back(
+            &file,
+            &Unflushed { from: 0, end },
+            || (),
+            &AtomicUsize::new(1),
+        )
+        .unwrap();
         assert_eq!(small.load(Ordering::Relaxed), 3, "no step");
     }
 
@@ -248,7 +272,11 @@ mod tests {
             std::fs::File::from(std::os::fd::OwnedFd::from(writer)),
             "pipe".into(),
         );
-        write_back(&pipe, 0, || 64 * STEP_BYTES, &AtomicUsize::new(0)).unwrap();
+        let unflushed = Unflushed {
+            from: 0,
+            end: || 64 * STEP_BYTES,
+        };
+        write_back(&pipe, &unflushed, || (), &AtomicUsize::new(0)).unwrap();
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl FutureLog {
 
     async fn try_complete<'a>(&mut self, log: &'a Log) -> Result<Standing<'a>, MoveError> {
         // What lies beside closed segments is copied as it is.
-        log.flush_reaching(Reach::ClosedSegments).await?;
+        log.flush_soon(Reach::ClosedSegments).await?;
         let standing = log.stand_still().await;
         next_segment::settled(&log.inner).await;
         while self.try_step(log).await? > 0 {}

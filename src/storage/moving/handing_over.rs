@@ -100,7 +100,7 @@ impl Log {
             // Here nobody would know that the file lacks one.
             log.store_epochs(&epochs).await?;
         }
-        log.flush_in_background().await?;
+        log.flush().await?;
         Ok((log, report))
     }
 }
