@@ -389,6 +389,13 @@ impl LogDirs {
         done
     }
 
+    /// See [`LogDir::keep_starts`].
+    pub(crate) async fn keep_log_starts(&self) {
+        for (_, files) in self.working() {
+            files.keep_starts().await;
+        }
+    }
+
     /// See [`Checkpoints::record_marks`].
     pub(crate) async fn record_marks(
         &mut self,

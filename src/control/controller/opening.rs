@@ -54,8 +54,11 @@ impl Controller {
         self.dirs.replace_marks(marks, not_open).await?;
         let starts = self.with_ids(opened.starts);
         // A disk that failed is seen elsewhere.
-        if let Err(error) = self.dirs.record_log_starts(starts).await {
-            tracing::warn!(%error, "where some logs begin is not written down; it is at the next start");
+        match self.dirs.record_log_starts(starts).await {
+            Ok(()) if not_open.is_empty() => self.dirs.keep_log_starts().await,
+            Ok(()) => {}
+            Err(error) => tracing::warn!(%error,
+                "where some logs begin is not written down; it is at the next start"),
         }
         failpoint::pass("start: logs open");
         self.dirs.note_epochs_seen().await?;

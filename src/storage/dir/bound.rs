@@ -252,18 +252,16 @@ impl LogDir {
         entries: &BoundOffsets,
     ) -> Result<(), LogError> {
         let written = self.try_write_bound(checkpoint, entries).await;
-        if checkpoint == Checkpoint::LogStart {
-            match written {
-                Ok(()) => self.keep_starts().await,
-                // A file goes away on a full disk, too.
-                Err(_) => self.remove(STARTS_KEPT).await?,
-            }
+        if checkpoint == Checkpoint::LogStart && written.is_err() {
+            // A file goes away on a full disk, too.
+            self.remove(STARTS_KEPT).await?;
         }
         written
     }
 
-    /// From now on the log starts say where logs have to begin.
-    async fn keep_starts(&self) {
+    /// From now on the log starts say where logs have to begin, until one can not be written. To be called when
+    /// every log here is open and has its start written down.
+    pub async fn keep_starts(&self) {
         let path = self.path.join(STARTS_KEPT);
         if fs::exists(&path).await.unwrap_or(false) {
             return;
