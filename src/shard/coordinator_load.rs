@@ -1,6 +1,11 @@
 //! Reading a partition of the offsets topic from its start, so that its coordinator knows its groups.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use bytes::Bytes;
+use thalweg_control::DirIndex;
 use thalweg_group::{Answer, Outcome, Record};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::control::ControlRecordType;
@@ -37,17 +42,17 @@ pub(crate) struct Lost {
 /// How the coordinators of a shard go on beside each other and beside the rest of it.
 #[derive(Default)]
 pub(crate) struct Turns {
-    /// To read, and replay what was read.
-    reads: Reads,
+    /// To read, and replay what was read: by log directory, as a disk that hangs holds up no group of another.
+    reads: RefCell<BTreeMap<DirIndex, Rc<LargeTurn>>>,
     /// To replay, and whatever else they do by slices.
     pub(crate) slices: Slices,
 }
 
-struct Reads(LargeTurn);
-
-impl Default for Reads {
-    fn default() -> Reads {
-        Reads(LargeTurn::of(COORDINATORS_LOADING_MAX))
+impl Turns {
+    fn reads_of(&self, dir: DirIndex) -> Rc<LargeTurn> {
+        let mut reads = self.reads.borrow_mut();
+        let new = || Rc::new(LargeTurn::of(COORDINATORS_LOADING_MAX));
+        Rc::clone(reads.entry(dir).or_insert_with(new))
     }
 }
 
@@ -67,7 +72,8 @@ pub(crate) async fn replay(
     let mut at = log_start(partition).await?;
     let mut lost = Lost::default();
     loop {
-        let _reading = turns.reads.0.take().await;
+        let reads = turns.reads_of(partition.dir());
+        let _reading = reads.take().await;
         match read(partition, at).await? {
             Read::Batches(bytes, position, next) => {
                 let mut turn = turns.slices.take().await;
