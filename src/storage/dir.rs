@@ -373,10 +373,11 @@ impl LogDir {
         Opening {
             recovery,
             log_start: entry(Checkpoint::LogStart),
+            higher_start: self.log_starts.higher_of(name, topic),
             kept_from: self
                 .log_starts
                 .known_of(name, topic)
-                .filter(|_| self.starts_kept),
+                .filter(|_| self.starts_kept && self.log_starts.higher_of(name, topic).is_none()),
             written: mark,
             known_end,
             gaps: match cleaned_to.or(entry(Checkpoint::AcceptedGaps)) {

@@ -120,6 +120,9 @@ pub struct Opening {
     /// Its entry in the log start checkpoint. Batches below are not served; an entry above the end
     /// of the log empties the log after a crash (ST-13), and is a damaged one after a clean stop.
     pub log_start: Option<Offset>,
+    /// What Kafka's checkpoint says where that is above the entry, which is then that of the sealed file beside it: Kafka wrote
+    /// it, or it is damaged. The log begins at most with its first segment for it.
+    pub higher_start: Option<Offset>,
     /// The log had everything from here on: segments are removed only when the entry in the log start checkpoint is above
     /// them, and is durable. Not known of an entry of Kafka's, which removes them first.
     pub kept_from: Option<Offset>,
@@ -169,6 +172,7 @@ impl From<Recovery> for Opening {
         Opening {
             recovery,
             log_start: None,
+            higher_start: None,
             kept_from: None,
             written: None,
             known_end: None,

@@ -60,6 +60,7 @@ pub(crate) async fn recover(
     }
     let listing = next_segment::adopt(dir, listing).await?;
     let listing = finish_swaps(dir, listing).await?;
+    opening = opening.with_start_of(&listing);
     let mut work = Work::new(dir, &options, &opening, &listing);
     if listing.has_quarantine {
         quarantine::load(dir, &work.segments).await?;

@@ -4,7 +4,8 @@
 //! be taken for the new one (ST-12, ST-13). So entries are kept with topic ids. In our own checkpoints the ids are
 //! in the entries. Kafka's have no place for them, and a second file beside each says of which topic id each entry is, with
 //! the offset that it had: an entry with another offset was written since by somebody who does not know the second file, and
-//! counts for every topic of its name, like all of them where there is no such file.
+//! counts for every topic of its name, like all of them where there is no such file. Of a log start that is above that of the
+//! second file, which has a checksum, the lower one counts, or the first segment's offset if that is in between.
 //!
 //! A file with ids is one line with the CRC-32C of all that follows, in 8 hexadecimal digits, then one line `topic-id topic
 //! partition offset` per entry. The id is all zeros where it is not known.
@@ -45,6 +46,8 @@ pub struct BoundOffsets {
     offsets: PartitionOffsets,
     /// Has no other names.
     topics: BTreeMap<PartitionName, TopicId>,
+    /// What Kafka's checkpoint says, where a log start in it is above that of the sealed file, which then counts.
+    higher: PartitionOffsets,
 }
 
 impl BoundOffsets {
@@ -70,8 +73,16 @@ impl BoundOffsets {
         self.offsets.get(name).copied().filter(|_| is_of_it)
     }
 
+    /// What Kafka's checkpoint says of a partition of this topic, where that is above the entry.
+    #[must_use]
+    pub fn higher_of(&self, name: &PartitionName, topic: TopicId) -> Option<Offset> {
+        self.known_of(name, topic)?;
+        self.higher.get(name).copied()
+    }
+
     /// Replaces the entry of a partition.
     pub fn insert(&mut self, name: PartitionName, topic: TopicId, offset: Offset) {
+        self.higher.remove(&name);
         self.topics.insert(name.clone(), topic);
         self.offsets.insert(name, offset);
     }
@@ -85,6 +96,7 @@ impl BoundOffsets {
     /// Removes the entry of a partition. True when there was one.
     pub fn remove(&mut self, name: &PartitionName) -> bool {
         self.topics.remove(name);
+        self.higher.remove(name);
         self.offsets.remove(name).is_some()
     }
 
@@ -97,6 +109,7 @@ impl BoundOffsets {
             .retain(|name, _| keep(name, topics.get(name).copied()));
         let offsets = &self.offsets;
         self.topics.retain(|name, _| offsets.contains_key(name));
+        self.higher.retain(|name, _| offsets.contains_key(name));
         self.offsets.len() < before
     }
 
@@ -110,7 +123,7 @@ impl BoundOffsets {
     fn of_unknown_topics(offsets: PartitionOffsets) -> BoundOffsets {
         BoundOffsets {
             offsets,
-            topics: BTreeMap::new(),
+            ..BoundOffsets::default()
         }
     }
 
@@ -192,7 +205,7 @@ pub(super) async fn load(dir: &Path, checkpoint: Checkpoint) -> io::Result<Bound
     if let Topics::Beside(file) = checkpoint.topics() {
         let path = dir.join(file);
         if let Some(bytes) = read(&path).await? {
-            found.be_told(&path, &bytes);
+            found.be_told(checkpoint, &path, &bytes);
         }
     }
     Ok(found)
@@ -206,15 +219,27 @@ async fn read(path: &Path) -> io::Result<Option<Bytes>> {
 }
 
 impl BoundOffsets {
-    /// Takes the topics from the file beside.
-    fn be_told(&mut self, path: &Path, bytes: &[u8]) {
+    /// Takes the topics from the file beside, and a log start that is lower there: without a checksum, the higher one may
+    /// be a flipped digit, and hide records.
+    fn be_told(&mut self, checkpoint: Checkpoint, path: &Path, bytes: &[u8]) {
         let Some(beside) = BoundOffsets::parse(bytes) else {
             tracing::warn!(path = %path.display(),
                 "it is damaged; believing all entries of Kafka's checkpoint, whatever topics they are of");
             return;
         };
         for (name, id) in beside.topics {
-            if self.offsets.get(&name) == beside.offsets.get(&name) {
+            let (Some(own), Some(sealed)) =
+                (self.offsets.get_mut(&name), beside.offsets.get(&name))
+            else {
+                continue;
+            };
+            if checkpoint == Checkpoint::LogStart && *own > *sealed {
+                tracing::warn!(partition = %name, file = checkpoint.file_name(), offset = %own, %sealed,
+                    "a log start is above that of the sealed file: going by that, or by the first segment if it is higher");
+                self.higher.insert(name.clone(), *own);
+                *own = *sealed;
+            }
+            if *own == *sealed {
                 self.topics.insert(name, id);
             }
         }
@@ -348,16 +373,31 @@ mod tests {
         let [a, _, _] = names();
         let bound = bound();
         let text = bound.format(false);
-        let told = |offsets: &BoundOffsets, text: &[u8]| {
+        let told_of = |checkpoint, offsets: &BoundOffsets, text: &[u8]| {
             let mut told = BoundOffsets::of_unknown_topics(offsets.offsets.clone());
-            told.be_told("a file".as_ref(), text);
+            told.be_told(checkpoint, "a file".as_ref(), text);
             told
         };
+        let told =
+            |offsets: &BoundOffsets, text: &[u8]| told_of(Checkpoint::Cleaner, offsets, text);
         assert_eq!(told(&bound, text.as_bytes()), bound);
         let mut later = bound.clone();
         later.offsets.insert(a.clone(), Offset(6));
         later.topics.remove(&a);
         assert_eq!(told(&later, text.as_bytes()), later);
+        // A log start is not raised by a flipped digit.
+        let mut raised = told_of(Checkpoint::LogStart, &later, text.as_bytes());
+        assert_eq!(raised.of(&a, ONE), Some(Offset(5)));
+        assert_eq!(raised.higher_of(&a, ONE), Some(Offset(6)));
+        assert_eq!(raised.higher_of(&a, TWO), None);
+        raised.insert(a.clone(), ONE, Offset(5));
+        assert_eq!(raised, bound);
+        let mut lower = later.clone();
+        lower.offsets.insert(a.clone(), Offset(4));
+        assert_eq!(
+            told_of(Checkpoint::LogStart, &lower, text.as_bytes()),
+            lower
+        );
         for at in 0..text.len() {
             let untold = BoundOffsets::of_unknown_topics(bound.offsets.clone());
             assert_eq!(told(&bound, &text.as_bytes()[..at]), untold, "cut at {at}");

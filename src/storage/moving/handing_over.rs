@@ -70,6 +70,7 @@ impl Log {
                     recovery_point: state.active().base,
                 },
                 log_start: Some(state.start),
+                higher_start: None,
                 kept_from: None,
                 written: None,
                 known_end: None,

@@ -33,6 +33,7 @@ pub(crate) async fn check(
     let opening = opening.without_false_start(dir);
     let dir: Rc<Path> = dir.into();
     let listing = list(&dir).await?;
+    let opening = opening.with_start_of(&listing);
     let mut work = Work::new(&dir, &LogOptions::default(), &opening, &listing);
     for segment in &work.segments {
         let path = segment.path();

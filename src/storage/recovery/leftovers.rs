@@ -99,6 +99,19 @@ impl Work {
 }
 
 impl Opening {
+    /// A log start of Kafka's that is above ours counts up to the first segment: Kafka removes what is below, a flipped digit
+    /// does not.
+    pub(super) fn with_start_of(self, listing: &Listing) -> Opening {
+        let first = listing.logs.keys().next().copied();
+        let (Some(higher), Some(first)) = (self.higher_start, first) else {
+            return self;
+        };
+        Opening {
+            log_start: self.log_start.max(Some(higher.min(first))),
+            ..self
+        }
+    }
+
     /// After a clean stop nothing began above the end that the recovery points tell: such a start is a damaged entry
     /// of its checkpoint. The log goes without it, as without the file: it begins with its first segment.
     pub(super) fn without_false_start(self, dir: &Path) -> Opening {

@@ -266,6 +266,44 @@ fn st_12_after_a_loss_of_power_the_first_segment_is_not_taken_for_retention() {
     });
 }
 
+/// Kafka's checkpoint has no checksum.
+#[test]
+fn st_13_a_log_start_above_ours_counts_up_to_the_first_segment() {
+    on_both_engines(|dir| async move {
+        let (source, copy) = (dir.join("source"), dir.join("copy"));
+        let bases = closed(&source, small_segments(), 40).await;
+        let crash = Recovery::AfterCrash {
+            recovery_point: Offset(120),
+        };
+        for recovery in [Recovery::AfterCleanStop, crash] {
+            let opening = Opening {
+                log_start: Some(Offset(0)),
+                higher_start: Some(Offset(bases[1] + 1)),
+                known_end: Some(Offset(120)),
+                gaps: Gaps::Never,
+                ..Opening::from(recovery)
+            };
+            // A flipped digit: all is there.
+            copy_dir(&source, &copy);
+            let (test, _) = TestLog::open(&copy, small_segments(), opening)
+                .await
+                .expect("opened");
+            assert_eq!(test.log.start_offset(), Offset(0), "{recovery:?}");
+            test.log.close().await.expect("closed");
+            // Kafka had the directory, and removed what was below.
+            copy_dir(&source, &copy);
+            for suffix in ["log", "index", "timeindex"] {
+                std::fs::remove_file(file(&copy, 0, suffix)).expect("removed");
+            }
+            let (test, _) = TestLog::open(&copy, small_segments(), opening)
+                .await
+                .expect("opened");
+            assert_eq!(test.log.start_offset(), Offset(bases[1]), "{recovery:?}");
+            test.log.close().await.expect("closed");
+        }
+    });
+}
+
 #[test]
 fn st_5_a_segment_lost_in_a_crash_ends_the_log_unless_it_was_on_the_disk() {
     on_both_engines(|dir| async move {
