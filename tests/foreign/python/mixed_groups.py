@@ -7,6 +7,7 @@ Each member prints the partition and offset of a record before it commits it. At
 seen in every group, and positions, which are watched from outside, have reached the end and never moved back.
 """
 
+import functools
 import os
 import pathlib
 import random
@@ -50,8 +51,15 @@ def go(library):
     return lambda group, protocol: [*program, group, TOPIC, protocol]
 
 
+@functools.cache
+def node():
+    """Node's own program: what its package installs only starts that, and would be killed in its place."""
+    installed = f"{os.environ['NODE_CLIENTS']}/node"
+    return subprocess.check_output([installed, "-p", "process.execPath"], text=True).strip()
+
+
 def kafkajs(group, _):
-    return [f"{os.environ['NODE_CLIENTS']}/node", "member.js", BOOTSTRAP, group, TOPIC]
+    return [node(), "member.js", BOOTSTRAP, group, TOPIC]
 
 
 def thalweg(group, protocol):
