@@ -1,6 +1,7 @@
 """What the kernel says of processes, memory and disks, and where processes are put."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -10,6 +11,10 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 DIRTY_KIB_MAX = 64 * 1024
 # Until strace has attached to all threads.
 TRACER_SECONDS = 1.0
+# More than such a part of the memory free: the page cache is filled again.
+FREE_MEMORY_SHARE_MIN = 4
+FREE_MIB_LEFT = 1024
+DISK_MIB_LEFT = 24 * 1024
 
 
 def status_mib(pid, key):
@@ -30,13 +35,50 @@ def settle(at_most):
     """Waits until little is dirty, so that one run's writeback does not weigh on the next; so many seconds at most."""
     end = time.monotonic() + at_most
     while time.monotonic() < end:
-        dirty = 0
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith(("Dirty:", "Writeback:")):
-                dirty += int(line.split()[1])
-        if dirty < DIRTY_KIB_MAX:
+        if meminfo_kib("Dirty") + meminfo_kib("Writeback") < DIRTY_KIB_MAX:
             return
         time.sleep(0.1)
+
+
+class PageCache:
+    """A file that fills the memory nobody uses. A machine that has run a broker for a while has no free pages: every page that
+    is written takes the place of an older one. A virtual machine that was started a moment ago has to be given its
+    pages by its host instead, which costs each broker several times as much, whichever happens to be first."""
+
+    def __init__(self, file):
+        self.file = Path(file)
+
+    def fill(self):
+        """Reads the file, which is written first where there is none. Nothing where little is free. Returns MiB that were free."""
+        free = meminfo_kib("MemFree") // 1024
+        if free * FREE_MEMORY_SHARE_MIN < meminfo_kib("MemTotal") // 1024:
+            return 0
+        if not self.file.exists():
+            self._write(free - FREE_MIB_LEFT)
+        with self.file.open("rb", buffering=0) as file:
+            chunk = bytearray(1 << 20)
+            while meminfo_kib("MemFree") // 1024 > FREE_MIB_LEFT and file.readinto(chunk):
+                pass
+        return free
+
+    def _write(self, mib):
+        room = shutil.disk_usage(self.file.parent).free // (1 << 20) - DISK_MIB_LEFT
+        with self.file.open("wb", buffering=0) as file:
+            for _ in range(max(min(mib, room), 0)):
+                file.write(bytes(1 << 20))
+            os.fsync(file.fileno())
+
+    def remove(self):
+        """Removes the file."""
+        self.file.unlink(missing_ok=True)
+
+
+def meminfo_kib(key):
+    """A field of /proc/meminfo, such as MemFree, in KiB."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1])
+    raise RuntimeError(f"/proc/meminfo has no {key}")
 
 
 def syncs_during(pid, folder, work):

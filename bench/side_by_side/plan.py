@@ -69,9 +69,8 @@ def chosen(quick, only):
     return [step for step in STEPS if step.quick or not quick]
 
 
-def left_out(steps):
-    """What the report does not hold, in words."""
-    run = {step.name for step in steps}
+def left_out(run):
+    """What the report does not hold, in words; `run` are the names that it holds."""
     missing = [step.name for step in STEPS if step.name not in run]
     lines = ["an hour past retention: `thalweg-bench run past-retention`, in pieces of five minutes, run once by hand"]
     return lines + ([f"not in this run: {', '.join(missing)}"] if missing else [])

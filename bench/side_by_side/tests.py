@@ -2,6 +2,7 @@
 
 import tempfile
 import unittest
+import unittest.mock
 import xml.dom.minidom
 from pathlib import Path
 
@@ -133,6 +134,22 @@ class Going(unittest.TestCase):
         self.assertEqual({step.workload for step in plan.STEPS} - known, {""})
         with self.assertRaisesRegex(SystemExit, "no workload fast"):
             plan.chosen(True, ["fast"])
+
+
+class Filling(unittest.TestCase):
+    def test_the_page_cache_is_filled_only_where_much_memory_is_free(self):
+        memory = {"MemTotal": 8 << 20, "MemFree": 1 << 20}
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(machine, "meminfo_kib", memory.get):
+            file = Path(folder) / "page-cache"
+            cache = machine.PageCache(file)
+            self.assertEqual(cache.fill(), 0)
+            self.assertFalse(file.exists())
+            memory["MemFree"] = 7 << 20
+            file.write_bytes(b"written before")
+            self.assertEqual(cache.fill(), 7 << 10)
+            cache.remove()
+            cache.remove()
+            self.assertFalse(file.exists())
 
 
 class Writing(unittest.TestCase):
