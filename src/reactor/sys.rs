@@ -42,6 +42,33 @@ pub(crate) fn read_at(
 /// (`RWF_DONTCACHE`, Linux 6.14). EOPNOTSUPP where the kernel or the file system knows no such.
 pub(crate) const PAST_CACHE: libc::c_int = 0x80;
 
+/// Where direct reads begin and end, in a file and in memory: no disk has larger blocks.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+
+/// Memory of a block that begins where one does.
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+pub(crate) struct Block([u8; BLOCK_BYTES]);
+
+impl Block {
+    pub(crate) const ZERO: Block = Block([0; BLOCK_BYTES]);
+}
+
+/// The bytes of blocks that follow each other.
+pub(crate) fn bytes_of(blocks: &[Block]) -> &[u8] {
+    let len = std::mem::size_of_val(blocks);
+    // SAFETY: a block is its bytes and nothing else, all of them initialised, and any alignment suits bytes;
+    // the result borrows `blocks`.
+    unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), len) }
+}
+
+/// As [`bytes_of`], to be written to.
+pub(crate) fn bytes_of_mut(blocks: &mut [Block]) -> &mut [u8] {
+    let len = std::mem::size_of_val(blocks);
+    // SAFETY: as in `bytes_of`; every byte is a value of a block, and the result borrows `blocks` alone.
+    unsafe { std::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), len) }
+}
+
 /// Bytes of a page.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: no pointer is passed.

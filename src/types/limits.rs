@@ -137,7 +137,7 @@ pub const SENDFILE_QUANTUM_BYTES: usize = 512 * 1024;
 pub const HOT_TAIL_MS: u64 = 2_000;
 
 /// Bytes that a cold reader gets at a time, and of each buffer of the lane of cold reads.
-pub const COLD_STRIDE_BYTES: usize = 128 * 1024;
+pub const COLD_STRIDE_BYTES: usize = 256 * 1024;
 
 /// Bytes of all these buffers. When full, cold readers wait for each other, one stride each in turn; a
 /// client that takes nothing meanwhile loses its buffer, and its stride is read again.

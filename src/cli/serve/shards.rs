@@ -22,7 +22,7 @@ use thalweg_shard::ShardSetup;
 use thalweg_types::ShardId;
 use thalweg_types::limits::{
     COLD_HANDLES_MAX, COLD_IDLE_MS, COLD_MEMORY_BYTES, COLD_READS_PER_DISK, COLD_STRIDE_BYTES,
-    COLD_THREADS_MAX, MAILBOX_MESSAGES_MAX,
+    COLD_THREADS_MAX, HOT_TAIL_MS, MAILBOX_MESSAGES_MAX,
 };
 
 use super::cleaners::Cleaners;
@@ -183,6 +183,7 @@ fn cold_reads(layout: &Layout) -> LaneOptions {
         threads_max: COLD_THREADS_MAX,
         handles_max: COLD_HANDLES_MAX,
         idle: Duration::from_millis(COLD_IDLE_MS),
+        quiet: Duration::from_millis(HOT_TAIL_MS),
         cores: layout.spare.clone(),
     }
 }

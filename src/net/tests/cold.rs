@@ -17,7 +17,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn on_a_small_lane<F: AsyncFnOnce(Rig)>(test: F) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     lane::set_up(LaneOptions {
-        memory_bytes: 2 * 128 * 1024,
+        memory_bytes: 2 * 256 * 1024,
         ..LaneOptions::default()
     });
     run(Limits::default(), test);
@@ -89,7 +89,7 @@ fn ranges_that_are_not_in_memory_are_read_by_the_lane() {
                 "up to the first page that is not there"
             );
             assert_eq!(read.1, cold, "each byte once");
-            assert_eq!(read.0, (2_277_777u64 - (1 << 20)).div_ceil(131_072) + 1);
+            assert_eq!(read.0, (2_277_777u64 - (1 << 20)).div_ceil(262_144) + 1);
             assert_eq!(
                 fs::cached_pages(&file, 1 << 20, 0),
                 Some(0),

@@ -24,6 +24,7 @@ pub async fn write_at(file: &File, bufs: Vec<Bytes>, offset: u64) -> io::Result<
     if len == 0 {
         return Ok(0);
     }
+    file.note_write();
     let writing = Writing::begin();
     let finished = engine::run(Op::Write(write)).await;
     drop(writing);

@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::{Duration, Instant};
 
 use crate::workers::REAPER;
 
@@ -23,7 +24,11 @@ struct Inner {
     path: PathBuf,
     id: u64,
     disk: OnceLock<u64>,
+    /// When the last write by this handle began, in milliseconds since [`BEGIN`], and one more; 0 before it.
+    written: AtomicU64,
 }
+
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static LAST_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -73,7 +78,19 @@ impl File {
             path,
             id: LAST_ID.fetch_add(1, Ordering::Relaxed),
             disk: OnceLock::new(),
+            written: AtomicU64::new(0),
         }))
+    }
+
+    /// A write by this handle begins.
+    pub(crate) fn note_write(&self) {
+        self.0.written.store(begun_ms() + 1, Ordering::Relaxed);
+    }
+
+    /// True when no write by this handle, or a clone of it, has begun for so long.
+    pub(crate) fn is_quiet(&self, long: Duration) -> bool {
+        let written = self.0.written.load(Ordering::Relaxed);
+        written == 0 || u128::from(begun_ms().saturating_sub(written)) >= long.as_millis()
     }
 
     /// A number that no other open file of the process has or had. Clones have the same.
@@ -95,6 +112,10 @@ impl File {
     pub(crate) fn std(&self) -> &fs::File {
         self.0.file.as_ref().expect("there until drop")
     }
+}
+
+fn begun_ms() -> u64 {
+    u64::try_from(BEGIN.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
 }
 
 impl AsRawFd for File {

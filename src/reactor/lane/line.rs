@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::handle::Handle;
+use super::handle::{Handle, Way};
+use super::memory::Memory;
 use super::{LaneOptions, Stride};
 use crate::fs::File;
 use crate::sync::oneshot;
@@ -23,7 +24,7 @@ pub(super) struct Request {
 /// A request whose turn has come, with the memory to read it into.
 pub(super) struct Work {
     pub(super) request: Request,
-    pub(super) buffer: Vec<u8>,
+    pub(super) memory: Memory,
 }
 
 #[derive(Default)]
@@ -32,7 +33,7 @@ pub(super) struct Line {
     waiting: VecDeque<Request>,
     /// Reads under way, by disk.
     under_way: HashMap<u64, usize>,
-    free: Vec<Vec<u8>>,
+    free: Vec<Memory>,
     pub(super) buffers_out: usize,
     pub(super) handles: Handles,
     pub(super) threads: usize,
@@ -85,10 +86,10 @@ impl Line {
         let request = self.waiting.remove(at)?;
         *self.under_way.entry(request.disk).or_insert(0) += 1;
         self.buffers_out += 1;
-        let buffer = self.free.pop();
+        let memory = self.free.pop();
         Some(Work {
             request,
-            buffer: buffer.unwrap_or_else(|| vec![0; options.stride_bytes]),
+            memory: memory.unwrap_or_else(|| Memory::around(options.stride_bytes)),
         })
     }
 
@@ -107,15 +108,15 @@ impl Line {
     }
 
     /// A buffer is needed no more. Without a thread nobody will ask for it soon.
-    pub(super) fn give_back(&mut self, buffer: Vec<u8>) {
+    pub(super) fn give_back(&mut self, memory: Memory) {
         self.buffers_out -= 1;
         if self.threads > 0 {
-            self.free.push(buffer);
+            self.free.push(memory);
         }
     }
 
     /// Takes out what nobody has needed for `idle`; the memory, when no thread is left.
-    pub(super) fn expire(&mut self, idle: Duration) -> (Vec<Vec<u8>>, Vec<Arc<Handle>>) {
+    pub(super) fn expire(&mut self, idle: Duration) -> (Vec<Memory>, Vec<Arc<Handle>>) {
         let free = match self.threads {
             0 => std::mem::take(&mut self.free),
             _ => Vec::new(),
@@ -128,6 +129,7 @@ impl Line {
 struct Kept {
     reader: u64,
     file: u64,
+    way: Way,
     handle: Arc<Handle>,
     used: Instant,
 }
@@ -141,8 +143,9 @@ impl Handles {
         self.0.len()
     }
 
-    pub(super) fn get(&mut self, reader: u64, file: &File) -> Option<Arc<Handle>> {
-        let is_it = |kept: &Kept| kept.reader == reader && kept.file == file.id();
+    pub(super) fn get(&mut self, of: &Request, way: Way) -> Option<Arc<Handle>> {
+        let wanted = (of.reader, of.file.id(), way);
+        let is_it = |kept: &Kept| (kept.reader, kept.file, kept.way) == wanted;
         let at = self.0.iter().position(is_it)?;
         let mut kept = self.0.remove(at)?;
         kept.used = Instant::now();
@@ -155,12 +158,14 @@ impl Handles {
     pub(super) fn add(
         &mut self,
         of: &Request,
+        way: Way,
         handle: Arc<Handle>,
         most: usize,
     ) -> Vec<Arc<Handle>> {
         self.0.push_back(Kept {
             reader: of.reader,
             file: of.file.id(),
+            way,
             handle,
             used: Instant::now(),
         });

@@ -9,13 +9,14 @@
 //! that does not answer leaves threads for the others.
 //!
 //! # Cost per stride
-//! One `preadv2` and, where the kernel can not read past its cache, one `posix_fadvise`, on a lane thread; two
-//! futex hand-overs; one copy out of the kernel. No allocation for the buffer.
+//! One `preadv2` and one `cachestat`, on a lane thread, and where the kernel can not read past its cache one `posix_fadvise`;
+//! two futex hand-overs. The disk writes into the buffer; only of a file that is being written to it is a copy out of the kernel. No allocation for the buffer.
 //!
 //! Start reading at [`Reader::ask`], then `line.rs`.
 
 mod handle;
 mod line;
+mod memory;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,8 +32,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use handle::Handle;
+use handle::{Handle, Way};
 use line::{Line, Request, Work};
+use memory::Memory;
 
 use crate::cores;
 use crate::failpoint;
@@ -55,6 +57,9 @@ pub struct LaneOptions {
     pub handles_max: usize,
     /// Handles and free buffers that nobody needed for so long are given back.
     pub idle: Duration,
+    /// A file that was not written to for so long is read without the page cache, and whoever writes to it then
+    /// waits for the read that is under way.
+    pub quiet: Duration,
     /// Cores that nothing else of the process needs; without any, the threads run at the lowest priority on
     /// all.
     pub cores: Vec<usize>,
@@ -63,12 +68,13 @@ pub struct LaneOptions {
 impl Default for LaneOptions {
     fn default() -> Self {
         LaneOptions {
-            stride_bytes: 128 * 1024,
+            stride_bytes: 256 * 1024,
             memory_bytes: 16 * 1024 * 1024,
             per_disk: 4,
             threads_max: 16,
             handles_max: 64,
             idle: Duration::from_secs(10),
+            quiet: Duration::from_secs(2),
             cores: Vec::new(),
         }
     }
@@ -193,8 +199,8 @@ fn take_place(spare: &[usize]) {
 impl Shared {
     /// Works until there was nothing to do for a while. A thread that ends is started anew when there is.
     fn serve(self: &Arc<Self>) {
-        while let Some(Work { request, buffer }) = self.next_work() {
-            let result = self.read(&request, buffer);
+        while let Some(Work { request, memory }) = self.next_work() {
+            let result = self.read(&request, memory);
             let mut line = lock(&self.line);
             line.read_ended(request.disk);
             // While others read no thread is idle, and a removed file keeps its room until its last handle goes.
@@ -236,9 +242,10 @@ impl Shared {
         }
     }
 
-    fn read(self: &Arc<Self>, request: &Request, buffer: Vec<u8>) -> io::Result<Stride> {
+    fn read(self: &Arc<Self>, request: &Request, memory: Memory) -> io::Result<Stride> {
         let mut stride = Stride {
-            buffer,
+            memory,
+            from: 0,
             len: 0,
             was_cached: false,
             lane: Lane(Arc::clone(self)),
@@ -248,22 +255,15 @@ impl Shared {
             FsError::wrap("read", path, Some(request.offset), error)
         };
         failpoint::reach("cold read").map_err(wrap)?;
-        let known = lock(&self.line).handles.get(request.reader, &request.file);
-        let handle = match known {
-            Some(handle) => handle,
-            None => {
-                let handle = Arc::new(Handle::open(&request.file));
-                let mut line = lock(&self.line);
-                let evicted =
-                    line.handles
-                        .add(request, Arc::clone(&handle), self.options.handles_max);
-                drop(line);
-                drop(evicted);
-                handle
-            }
-        };
-        let buffer = &mut stride.buffer[..request.len];
-        let filled = handle.read(request.offset, buffer).map_err(wrap)?;
+        let handle = self.handle_for(request);
+        let filled = handle.read(
+            &request.file,
+            request.offset,
+            request.len,
+            stride.memory.bytes_mut(),
+        );
+        let filled = filled.map_err(wrap)?;
+        stride.from = filled.from;
         stride.len = filled.bytes;
         stride.was_cached = filled.was_cached;
         if stride.len < request.len {
@@ -272,11 +272,27 @@ impl Shared {
         }
         Ok(stride)
     }
+
+    fn handle_for(&self, request: &Request) -> Arc<Handle> {
+        let way = Way::to(&request.file, self.options.quiet);
+        let known = lock(&self.line).handles.get(request, way);
+        known.unwrap_or_else(|| {
+            let handle = Arc::new(Handle::open(&request.file, way));
+            let mut line = lock(&self.line);
+            let most = self.options.handles_max;
+            let evicted = line.handles.add(request, way, Arc::clone(&handle), most);
+            drop(line);
+            drop(evicted);
+            handle
+        })
+    }
 }
 
 /// Bytes that were read. The memory goes back to the lane when it is dropped.
 pub struct Stride {
-    buffer: Vec<u8>,
+    memory: Memory,
+    /// Where in the memory they are.
+    from: usize,
     len: usize,
     was_cached: bool,
     lane: Lane,
@@ -298,7 +314,7 @@ impl Deref for Stride {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.buffer[..self.len]
+        &self.memory.bytes()[self.from..self.from + self.len]
     }
 }
 
@@ -311,7 +327,7 @@ impl fmt::Debug for Stride {
 impl Drop for Stride {
     fn drop(&mut self) {
         let mut line = lock(&self.lane.0.line);
-        line.give_back(std::mem::take(&mut self.buffer));
+        line.give_back(std::mem::take(&mut self.memory));
         drop(line);
         self.lane.0.work.notify_one();
     }

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::handle::{Handle, Way};
 use super::line::{Line, Request};
+use super::memory::Memory;
 use super::{Lane, LaneOptions, Reader};
 use crate::fs::{File, cached_pages, forget_cached, is_resident};
 use crate::sync::oneshot;
@@ -21,6 +23,7 @@ fn options(strides: usize, per_disk: usize) -> LaneOptions {
         threads_max: 4,
         handles_max: 2,
         idle: Duration::from_millis(20),
+        quiet: Duration::from_secs(600),
         cores: Vec::new(),
     }
 }
@@ -76,6 +79,52 @@ fn strides_are_what_the_file_has_and_leave_nothing_in_the_page_cache() {
     let lane = reader.lane().clone();
     drop(reader);
     assert_eq!((lane.handles_open(), lane.buffers_used()), (0, 0));
+}
+
+/// Every begin and end within blocks, and every end of a file, by both ways.
+#[test]
+fn both_ways_read_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, bytes) = cold_file(&dir, 3 * STRIDE + 1_000);
+    let written = open(&dir.path().join("f"));
+    written.note_write();
+    let quiet = Duration::from_secs(600);
+    assert_eq!(Way::to(&file, quiet), Way::Direct);
+    assert_eq!(Way::to(&written, quiet), Way::Paged);
+    assert_eq!(Way::to(&written, Duration::ZERO), Way::Direct);
+    let mut reader = Reader::of(Lane::new(options(2, 1)));
+    for from in [0, 1, 4_095, 4_096, 5_000, STRIDE, 2 * STRIDE - 1] {
+        for len in [1, 4_095, 4_096, 4_097, STRIDE] {
+            for file in [&file, &written] {
+                let stride = block_on(reader.ask(file, from as u64, len)).unwrap();
+                assert!(stride[..] == bytes[from..from + len], "{len} from {from}");
+            }
+        }
+    }
+    for from in (2 * STRIDE + 3_000..bytes.len()).step_by(500) {
+        for file in [&file, &written] {
+            let whole = block_on(reader.ask(file, from as u64, bytes.len() - from)).unwrap();
+            assert!(whole[..] == bytes[from..], "from {from}");
+            let beyond = block_on(reader.ask(file, from as u64, bytes.len() - from + 1));
+            let kind = beyond.unwrap_err().kind();
+            assert_eq!(kind, std::io::ErrorKind::UnexpectedEof, "from {from}");
+        }
+    }
+}
+
+/// What was written and is not on the disk yet is read all the same.
+#[test]
+fn a_direct_read_sees_what_was_just_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, _) = cold_file(&dir, STRIDE);
+    let handle = Handle::open(&file, Way::Direct);
+    let mut memory = Memory::around(STRIDE);
+    for round in 0..3 {
+        fs::write(dir.path().join("f"), vec![round; STRIDE]).unwrap();
+        let filled = handle.read(&file, 10, 5_000, memory.bytes_mut()).unwrap();
+        let found = &memory.bytes()[filled.from..filled.from + filled.bytes];
+        assert!(found == vec![round; 5_000], "round {round}");
+    }
 }
 
 #[test]
@@ -217,7 +266,7 @@ impl Table {
 
     fn take(&mut self) -> Option<u64> {
         let work = self.line.take(&self.options)?;
-        assert_eq!(work.buffer.len(), STRIDE);
+        assert!(work.memory.bytes().len() > STRIDE);
         Some(work.request.ticket)
     }
 }
@@ -258,12 +307,12 @@ fn readers_come_in_turn_and_threads_as_they_are_needed() {
     );
     // The first asks for its next stride: that comes behind those who wait.
     table.line.read_ended(7);
-    table.line.give_back(vec![0; STRIDE]);
+    table.line.give_back(Memory::around(STRIDE));
     table.ask(11, 7);
     assert_eq!([table.take(), table.take()], [Some(3), None]);
     assert!(table.line.waits_for_buffer(&table.options));
     table.line.read_ended(7);
-    table.line.give_back(vec![0; STRIDE]);
+    table.line.give_back(Memory::around(STRIDE));
     assert_eq!(table.take(), Some(11));
 }
 
