@@ -283,6 +283,12 @@ impl BrokerConfig {
         self.int("socket.request.max.bytes").unsigned_abs()
     }
 
+    /// `socket.send.buffer.bytes`; `None` = as the kernel tunes it.
+    #[must_use]
+    pub fn socket_send_buffer_bytes(&self) -> Option<u32> {
+        u32::try_from(self.int("socket.send.buffer.bytes")).ok()
+    }
+
     /// `connections.max.idle.ms`; `None` = never.
     #[must_use]
     pub fn connections_max_idle_ms(&self) -> Option<u64> {

@@ -775,10 +775,11 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     Property::broker(
         "socket.send.buffer.bytes",
         Kind::IntOrMinusOne(Bounds::at_least(1)),
-        "102400",
-        "Send buffer that Kafka gives its sockets. Here the kernel's tuning decides.",
+        "-1",
+        "Send buffer (SO_SNDBUF) of each client's socket. -1 leaves it to the kernel's tuning, which gives more to \
+         those that are far away. Kafka's default is 102400.",
     )
-    .no_meaning(),
+    .active(),
     Property::broker_unset(
         "thalweg.cluster.id",
         Kind::Text,

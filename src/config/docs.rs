@@ -14,7 +14,7 @@ const HEAD: &str = "\
 Broker properties are set in a file, `thalweg serve --config FILE`, with the syntax and names of Kafka's
 `server.properties`, and by `--set key=value`, which wins over the file. Topic properties are set when a topic is created
 and take their default from the broker property named beside them, and so do properties of groups. Names and defaults
-are those of Kafka 4.3; those that begin with `thalweg.` are our own.
+are those of Kafka 4.3, unless the line says what Kafka's is; those that begin with `thalweg.` are our own.
 
 *Effect*: **yes**; **not yet** = checked and kept, and without effect until the feature exists;
 **none** = accepted so that existing configurations load. **live** = a running broker takes a new

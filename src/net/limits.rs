@@ -33,6 +33,9 @@ pub struct Limits {
     /// In this time the client must take the next [`thalweg_types::limits::SENDFILE_QUANTUM_BYTES`]
     /// of an answer, or its end. Also bounds the flush before a close.
     pub write_window: Duration,
+    /// Bytes that the kernel keeps for a client on their way (`socket.send.buffer.bytes`); `None`: as it sees
+    /// fit, more for clients that are far away.
+    pub send_buffer_bytes: Option<u32>,
     /// Memory of admitted requests on one shard, in bytes.
     pub request_memory_bytes: u64,
     /// Memory of finished answers that wait for the sockets of one shard, in bytes. When reached, no
@@ -55,6 +58,7 @@ impl Default for Limits {
             frame_window: Duration::from_secs(30),
             frame_window_bytes: 64 * 1024,
             write_window: Duration::from_secs(60),
+            send_buffer_bytes: None,
             request_memory_bytes: SHARD_REQUEST_MEMORY_BYTES,
             answer_memory_bytes: SHARD_ANSWER_MEMORY_BYTES,
             answer_pressure: Duration::from_millis(ANSWER_PRESSURE_MS),

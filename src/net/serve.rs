@@ -49,6 +49,11 @@ pub async fn serve<S: Service>(
     service: Rc<S>,
     net: Rc<ShardNet>,
 ) -> CloseReason {
+    if let Some(bytes) = net.limits().send_buffer_bytes
+        && let Err(error) = stream.set_send_buffer(bytes)
+    {
+        tracing::debug!(%error, "the kernel chooses the size of a send buffer");
+    }
     let membership = net.enter(listener, stream.peer_addr());
     let link = Link {
         stream,

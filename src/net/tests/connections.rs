@@ -426,3 +426,24 @@ fn close_all_drops_what_is_parked() {
         rig.net.wait_empty().await;
     });
 }
+
+/// `socket.send.buffer.bytes`: of an answer that its client does not take, no first piece is with the kernel.
+#[test]
+fn a_send_buffer_is_as_large_as_the_limits_say() {
+    let limits = Limits {
+        send_buffer_bytes: Some(16 * 1024),
+        ..Limits::default()
+    };
+    run(limits, async |rig: Rig| {
+        let mut slow = rig.connect().await;
+        slow.send(&frame(b"b8000000")).await;
+        let mut other = rig.connect().await;
+        for _ in 0..20 {
+            other.exchange(&frame(b"e"), b"e").await;
+        }
+        let sent = |rig: &Rig| rig.metrics(|m| m.counters.bytes_out);
+        assert_eq!(sent(&rig), 20 * 5);
+        slow.discard(8_000_000).await;
+        rig.until(|rig| sent(rig) == 8_000_100).await;
+    });
+}

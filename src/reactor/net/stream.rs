@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use nix::sys::socket::{MsgFlags, send, sendmsg, shutdown};
+use nix::sys::socket::{MsgFlags, send, sendmsg, setsockopt, shutdown, sockopt};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -93,6 +93,16 @@ impl Stream {
             peer,
             waits: Cell::default(),
         })
+    }
+
+    /// Bounds what the kernel holds of what was sent and not acknowledged (SO_SNDBUF: it takes twice as many bytes, for
+    /// its own, and none above `net.core.wmem_max`), which it else tunes by itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_send_buffer(&self, bytes: u32) -> io::Result<()> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(setsockopt(&self.tcp, sockopt::SndBuf, &bytes)?)
     }
 
     /// The other end.

@@ -216,6 +216,30 @@ fn all_waiting<A, B>(reader: &task::Task<A>, writer: &task::Task<B>) -> bool {
     !reader.is_finished() && !writer.is_finished()
 }
 
+/// To a peer that reads nothing goes what the buffers hold.
+#[test]
+fn a_send_buffer_bounds_what_the_kernel_holds() {
+    let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+    runtime.block_on(async {
+        let mut held = Vec::new();
+        for send_buffer in [Some(16 * 1024), None] {
+            let (_client, server) = pair().await;
+            if let Some(bytes) = send_buffer {
+                server.set_send_buffer(bytes).unwrap();
+            }
+            server.writable().await.unwrap();
+            let piece = [Bytes::from(vec![0; 64 * 1024])];
+            let sends = || server.try_write_vectored(&piece, More::No).unwrap();
+            held.push(
+                std::iter::repeat_with(sends)
+                    .take_while(|n| *n > 0)
+                    .sum::<usize>(),
+            );
+        }
+        assert!(held[0] > 0 && held[0] * 2 < held[1], "{held:?}");
+    });
+}
+
 #[test]
 fn accepted_connections_go_to_another_thread() {
     const CONNECTIONS: usize = 20;
