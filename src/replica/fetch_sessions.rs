@@ -95,6 +95,26 @@ pub struct Found {
     pub more: More,
 }
 
+/// Which rows of a fetch are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// Each.
+    All,
+    /// Those that are true here, in the order of the rows.
+    Some(Vec<bool>),
+}
+
+impl Told {
+    /// Whether the row with this index is.
+    #[must_use]
+    pub fn has(&self, row: usize) -> bool {
+        match self {
+            Told::All => true,
+            Told::Some(rows) => rows.get(row).is_some_and(|told| *told),
+        }
+    }
+}
+
 /// What there is to tell beside the offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum More {
@@ -224,11 +244,10 @@ impl FetchSessions {
         begun: Begun,
         rows: impl ExactSizeIterator<Item = (&'r Wanted, Found)>,
         draw: &mut dyn FnMut() -> u64,
-    ) -> Result<(i32, Vec<bool>), ErrorCode> {
-        let all = vec![true; rows.len()];
+    ) -> Result<(i32, Told), ErrorCode> {
         match begun.0 {
-            Kind::Sessionless => Ok((NO_SESSION, all)),
-            Kind::Opening(from) => Ok((self.open(now_ms, from, rows, draw), all)),
+            Kind::Sessionless => Ok((NO_SESSION, Told::All)),
+            Kind::Opening(from) => Ok((self.open(now_ms, from, rows, draw), Told::All)),
             Kind::Continuing { id, epoch } => {
                 let session = self
                     .sessions
@@ -238,7 +257,7 @@ impl FetchSessions {
                     return Err(ErrorCode::InvalidFetchSessionEpoch);
                 }
                 let told = rows.map(|(wanted, found)| session.tell(&wanted.key, found));
-                Ok((id, told.collect()))
+                Ok((id, Told::Some(told.collect())))
             }
         }
     }

@@ -60,13 +60,11 @@ fn finish(
     rows: &[(Wanted, Found)],
     draw: &mut dyn FnMut() -> u64,
 ) -> Result<(i32, Vec<bool>), ErrorCode> {
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|(wanted, found)| (wanted, *found))
-        .collect();
-    let finished = cache.finish(now, begun, rows.into_iter(), draw);
+    let all = rows.iter().map(|(wanted, found)| (wanted, *found));
+    let finished = cache.finish(now, begun, all, draw);
     cache.check();
-    finished
+    let (id, told) = finished?;
+    Ok((id, (0..rows.len()).map(|row| told.has(row)).collect()))
 }
 
 fn opened(cache: &mut FetchSessions, now: u64, count: i32, draw: &mut dyn FnMut() -> u64) -> i32 {

@@ -45,7 +45,7 @@ pub use events::{
     Parking, ReplicaStart, StaleLeadership, StopReason, Token,
 };
 pub use fetch_sessions::{
-    Begun, FetchKey, FetchSessions, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted,
+    Begun, FetchKey, FetchSessions, FetchTopicKey, Fetcher, Found, More, SessionAsk, Told, Wanted,
 };
 pub use list_offsets::{Listed, Lookup, Sought};
 pub use producer_snapshot::SnapshotError;

@@ -144,6 +144,7 @@ enum Read {
 async fn read(partition: &Partition, at: Offset) -> Result<Read, String> {
     let ask = FetchAsk {
         slot: 0,
+        owner: 0,
         id: partition.id(),
         offset: at,
         current_leader_epoch: LeaderEpoch::NONE,

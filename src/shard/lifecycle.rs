@@ -304,7 +304,7 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
                 let _ = reply.send(shard.ask_here(asks).await);
             });
         }
-        PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, &partitions),
+        PeerRequest::Unpark { id, partitions } => shard.unpark_here(id, partitions),
         PeerRequest::Unread { id, unread } => shard.find_lost(id, unread),
         PeerRequest::ListOffsets { asks, reply } => {
             let shard = Rc::clone(shard);

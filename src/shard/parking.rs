@@ -11,25 +11,30 @@ use crate::shard::Shard;
 /// Holds the registrations of one fetch; dropping it, also when the client is gone, removes them.
 pub(crate) struct Parking {
     shard: Rc<Shard>,
-    partitions: Vec<Vec<TopicPartition>>,
-    count: usize,
+    /// With the shard that has each, those of one shard together.
+    partitions: Vec<(usize, TopicPartition)>,
+    enough_bytes: u64,
     id: ParkId,
     wake: Event,
 }
 
 impl Parking {
-    /// For the given partitions, listed by owner. Registers nothing yet. `None` when fetches that
-    /// name [`thalweg_types::limits::PARKED_PARTITIONS_MAX`] are parked already.
-    pub(crate) fn new(shard: Rc<Shard>, partitions: Vec<Vec<TopicPartition>>) -> Option<Parking> {
-        let count = partitions.iter().map(Vec::len).sum();
-        if !shard.count_parked(count) {
+    /// For the given partitions, each with its owner and those of one owner together, of a fetch that wants
+    /// `enough_bytes` in sum. Registers nothing yet. `None` when fetches that name
+    /// [`thalweg_types::limits::PARKED_PARTITIONS_MAX`] are parked already.
+    pub(crate) fn new(
+        shard: Rc<Shard>,
+        partitions: Vec<(usize, TopicPartition)>,
+        enough_bytes: u64,
+    ) -> Option<Parking> {
+        if !shard.count_parked(partitions.len()) {
             return None;
         }
         let id = shard.next_park_id();
         Some(Parking {
             shard,
             partitions,
-            count,
+            enough_bytes,
             id,
             wake: Event::new(),
         })
@@ -39,11 +44,12 @@ impl Parking {
     /// new one of the same fetch replaces it.
     pub(crate) fn register(&mut self, missing_bytes: u64) -> Park {
         self.wake = Event::new();
-        let partitions = self.count.max(1) as u64;
+        let partitions = self.partitions.len().max(1) as u64;
         Park {
             id: self.id,
             wake: self.wake.clone(),
             missing_bytes: missing_bytes.div_ceil(partitions),
+            enough_bytes: self.enough_bytes.max(1),
         }
     }
 
@@ -55,11 +61,10 @@ impl Parking {
 
 impl Drop for Parking {
     fn drop(&mut self) {
-        self.shard.count_unparked(self.count);
-        for (owner, partitions) in self.partitions.drain(..).enumerate() {
-            if !partitions.is_empty() {
-                self.shard.unpark_at(owner, self.id, partitions);
-            }
+        self.shard.count_unparked(self.partitions.len());
+        for of_owner in self.partitions.chunk_by(|(a, _), (b, _)| a == b) {
+            let partitions = of_owner.iter().map(|(_, id)| *id);
+            self.shard.unpark_at(of_owner[0].0, self.id, partitions);
         }
     }
 }

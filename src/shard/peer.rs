@@ -37,6 +37,8 @@ pub(crate) struct AppendAsk {
 pub(crate) struct FetchAsk {
     /// Index of the partition in its request.
     pub slot: usize,
+    /// Index of the shard that has it.
+    pub owner: usize,
     /// What is read.
     pub id: TopicPartition,
     /// First offset wanted.
@@ -118,6 +120,8 @@ pub(crate) struct Park {
     pub wake: Event,
     /// Bytes that each partition should gain before it wakes the fetch.
     pub missing_bytes: u64,
+    /// With so many bytes in one partition the fetch is answered, and that one need not wake it.
+    pub enough_bytes: u64,
 }
 
 /// One partition of ListOffsets.

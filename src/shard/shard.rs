@@ -371,17 +371,18 @@ impl Shard {
         }
     }
 
-    /// Asks the owner what there is to send.
+    /// Asks the owner of them all what there is to send.
     pub(crate) async fn fetch_at(
         &self,
         owner: usize,
-        asks: Vec<FetchAsk>,
-        park: Option<Park>,
+        asks: &[FetchAsk],
+        park: Option<&Park>,
     ) -> FetchAnswer {
         if owner == usize::from(self.id.0) {
             return FetchAnswer::Here(self.fetch_here(asks, park).await);
         }
         let (reply, answer) = oneshot::channel();
+        let (asks, park) = (asks.to_vec(), park.cloned());
         self.ask_peer(owner, PeerRequest::Fetch { asks, park, reply })
             .await;
         FetchAnswer::Coming(answer)
@@ -395,21 +396,19 @@ impl Shard {
         park: Option<Park>,
         reply: oneshot::Sender<Vec<FetchFound>>,
     ) {
-        let registered: Vec<_> = asks.iter().map(|ask| ask.id).collect();
-        let id = park.as_ref().map(|park| park.id);
-        let found = self.fetch_here(asks, park).await;
+        let found = self.fetch_here(&asks, park.as_ref()).await;
         if reply.send(found).is_err()
-            && let Some(id) = id
+            && let Some(park) = park
         {
-            self.unpark_here(id, &registered);
+            self.unpark_here(park.id, asks.iter().map(|ask| ask.id));
         }
     }
 
     /// Looks into partitions of this shard.
     pub(crate) async fn fetch_here(
         &self,
-        asks: Vec<FetchAsk>,
-        park: Option<Park>,
+        asks: &[FetchAsk],
+        park: Option<&Park>,
     ) -> Vec<FetchFound> {
         let mut found = Vec::with_capacity(asks.len());
         let mut pace = Pace::default();
@@ -417,9 +416,9 @@ impl Shard {
             pace.step().await;
             // Asked again each time: the stop may begin between two looks into logs.
             let stopping = self.is_stopping();
-            let park = park.as_ref().filter(|_| !stopping);
+            let park = park.filter(|_| !stopping);
             let mut one = match self.partition(ask.id) {
-                Some(partition) => partition.fetch(&ask, park).await,
+                Some(partition) => partition.fetch(ask, park).await,
                 None => FetchFound::refused(ask.slot, self.absence(ask.id)),
             };
             one.crowded |= stopping;
@@ -429,9 +428,14 @@ impl Shard {
     }
 
     /// Removes the registrations of a fetch that waits no longer.
-    pub(crate) fn unpark_at(&self, owner: usize, id: ParkId, partitions: Vec<TopicPartition>) {
+    pub(crate) fn unpark_at(
+        &self,
+        owner: usize,
+        id: ParkId,
+        partitions: impl Iterator<Item = TopicPartition>,
+    ) {
         if owner == usize::from(self.id.0) {
-            self.unpark_here(id, &partitions);
+            self.unpark_here(id, partitions);
             return;
         }
         let peer = self.peers[owner].clone();
@@ -440,6 +444,7 @@ impl Shard {
             return;
         }
         // Called from a destructor: the send may have to wait for room, so it gets its own task.
+        let partitions = partitions.collect();
         let request = PeerRequest::Unpark { id, partitions };
         let mail = Mail {
             sent: time::now(),
@@ -453,9 +458,13 @@ impl Shard {
     }
 
     /// Removes registrations at partitions of this shard.
-    pub(crate) fn unpark_here(&self, id: ParkId, partitions: &[TopicPartition]) {
+    pub(crate) fn unpark_here(
+        &self,
+        id: ParkId,
+        partitions: impl IntoIterator<Item = TopicPartition>,
+    ) {
         for partition in partitions {
-            if let Some(partition) = self.partition(*partition) {
+            if let Some(partition) = self.partition(partition) {
                 partition.unpark(id);
             }
         }

@@ -162,6 +162,7 @@ fn one_record() -> AppendAsk {
 fn at_the_end() -> Vec<FetchAsk> {
     vec![FetchAsk {
         slot: 0,
+        owner: 0,
         id: ID,
         offset: Offset::ZERO,
         current_leader_epoch: LeaderEpoch::NONE,
@@ -176,6 +177,7 @@ fn park(wake: &Event) -> Park {
         id: 9,
         wake: wake.clone(),
         missing_bytes: 1,
+        enough_bytes: 1,
     }
 }
 
@@ -185,7 +187,7 @@ fn bi_35_a_fetch_that_ended_before_its_owner_looked_leaves_nothing_behind() {
         let (reply, answer) = oneshot::channel::<Vec<FetchFound>>();
         drop(answer);
         // What the end of the fetch sends; the mailbox is faster than the look.
-        rig.shard.unpark_here(9, &[ID]);
+        rig.shard.unpark_here(9, [ID]);
         let park = Some(park(&Event::new()));
         rig.shard.fetch_for_peer(at_the_end(), park, reply).await;
         assert_eq!(rig.shard.parked_fetches(), 0);
@@ -196,13 +198,40 @@ fn bi_35_a_fetch_that_ended_before_its_owner_looked_leaves_nothing_behind() {
 fn a_stopping_owner_parks_no_fetch() {
     with_rig(|rig| async move {
         let wake = Event::new();
-        rig.shard.fetch_here(at_the_end(), Some(park(&wake))).await;
+        rig.shard
+            .fetch_here(&at_the_end(), Some(&park(&wake)))
+            .await;
         assert_eq!(rig.shard.parked_fetches(), 1);
         rig.shard.begin_stop();
         assert!(wake.is_open());
-        let found = rig.shard.fetch_here(at_the_end(), Some(park(&wake))).await;
+        let found = rig
+            .shard
+            .fetch_here(&at_the_end(), Some(&park(&wake)))
+            .await;
         assert!(found[0].is_urgent(), "answered at once");
         assert_eq!(rig.shard.parked_fetches(), 0);
+    });
+}
+
+/// A fetch that is answered with what it found has nothing to take back.
+#[test]
+fn what_is_enough_is_not_waited_for() {
+    with_rig(|rig| async move {
+        assert!(rig.append().await.result.is_ok());
+        let wake = Event::new();
+        let found = rig
+            .shard
+            .fetch_here(&at_the_end(), Some(&park(&wake)))
+            .await;
+        let bytes = found[0].bytes();
+        assert!(bytes > 1);
+        assert_eq!(rig.shard.parked_fetches(), 0);
+        let more = Park {
+            enough_bytes: bytes + 1,
+            ..park(&wake)
+        };
+        rig.shard.fetch_here(&at_the_end(), Some(&more)).await;
+        assert_eq!(rig.shard.parked_fetches(), 1);
     });
 }
 

@@ -20,6 +20,9 @@ use crate::{stats, task, time};
 /// Slices of one vectored send (`IOV_MAX`).
 const IOVECS_MAX: usize = 1_024;
 
+/// Slices of one that needs no list on the heap.
+const IOVECS_FEW: usize = 8;
+
 /// How long a client may take nothing of a stride while others wait for its buffer.
 const STRIDE_HELD: Duration = Duration::from_millis(50);
 
@@ -210,16 +213,11 @@ impl Stream {
                 return Ok(());
             }
             let rest = &parts[first..];
-            let slices: Vec<_> = rest
-                .iter()
-                .take(IOVECS_MAX)
-                .enumerate()
-                .map(|(n, part)| IoSlice::new(if n == 0 { &part[skip..] } else { part }))
-                .collect();
-            let flags = more_within(more, slices.len() < rest.len()).flags();
-            let fd = self.tcp.as_raw_fd();
-            let send = || Ok(sendmsg::<()>(fd, &slices, &[], flags, None)?);
-            let sent = self.when_writable(send).await?;
+            let now = &rest[..rest.len().min(IOVECS_MAX)];
+            let more = more_within(more, now.len() < rest.len());
+            let sent = self
+                .when_writable(|| self.send_pieces(now, skip, more))
+                .await?;
             let mut left = sent;
             while left > 0 {
                 let step = left.min(parts[first].len() - skip);
@@ -289,11 +287,9 @@ impl Stream {
     /// # Errors
     /// The kernel's.
     pub fn try_write_vectored(&self, parts: &[Bytes], more: More) -> io::Result<usize> {
-        let parts_now = &parts[..parts.len().min(IOVECS_MAX)];
-        let slices: Vec<_> = parts_now.iter().map(|part| IoSlice::new(part)).collect();
-        let flags = more_within(more, slices.len() < parts.len()).flags();
-        let fd = self.tcp.as_raw_fd();
-        let send = || Ok(sendmsg::<()>(fd, &slices, &[], flags, None)?);
+        let now = &parts[..parts.len().min(IOVECS_MAX)];
+        let more = more_within(more, now.len() < parts.len());
+        let send = || self.send_pieces(now, 0, more);
         match self.tcp.try_io(Interest::WRITABLE, send) {
             Ok(sent) => {
                 stats::count(|stats| stats.socket_bytes_copied += sent as u64);
@@ -302,6 +298,27 @@ impl Stream {
             Err(error) if is_retry(&error) => Ok(0),
             Err(error) => Err(error),
         }
+    }
+
+    /// One call for all of `parts`, at most [`IOVECS_MAX`], without the first `skip` bytes of the first.
+    fn send_pieces(&self, parts: &[Bytes], skip: usize, more: More) -> io::Result<usize> {
+        let all = parts.iter().enumerate();
+        let (mut few, many);
+        let slices = match parts.len() {
+            ..=IOVECS_FEW => {
+                few = [IoSlice::new(&[]); IOVECS_FEW];
+                for (to, of) in few.iter_mut().zip(all) {
+                    *to = slice_of(of, skip);
+                }
+                &few[..parts.len()]
+            }
+            _more => {
+                many = all.map(|of| slice_of(of, skip)).collect::<Vec<_>>();
+                &many[..]
+            }
+        };
+        let fd = self.tcp.as_raw_fd();
+        Ok(sendmsg::<()>(fd, slices, &[], more.flags(), None)?)
     }
 
     /// Runs a non-blocking call as soon as the socket can take bytes, again until it does.
@@ -348,6 +365,14 @@ pub(super) async fn spend(quantum: &mut usize, sent: usize) {
     if *quantum == 0 {
         *quantum = SEND_QUANTUM_BYTES;
         task::yield_now().await;
+    }
+}
+
+/// A part; the first without what is to be skipped of it.
+fn slice_of((n, part): (usize, &Bytes), skip: usize) -> IoSlice<'_> {
+    match n {
+        0 => IoSlice::new(&part[skip..]),
+        _later => IoSlice::new(part),
     }
 }
 

@@ -18,7 +18,9 @@ use thalweg_protocol::messages::fetch_response::{
 use thalweg_protocol::messages::{FetchRequest, FetchResponse};
 use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
-use thalweg_replica::{Begun, FetchKey, FetchTopicKey, Fetcher, Found, More, SessionAsk, Wanted};
+use thalweg_replica::{
+    Begun, FetchKey, FetchTopicKey, Fetcher, Found, More, SessionAsk, Told, Wanted,
+};
 use thalweg_storage::{AbortedTxn, ReadPlan};
 use thalweg_types::limits::SMALL_FETCH_PARTITIONS_MAX;
 use thalweg_types::{LeaderEpoch, Offset, PartitionIndex, TopicId, TopicPartition};
@@ -43,7 +45,8 @@ pub(crate) struct Fetched {
 
 /// The request, resolved: what to ask of whom.
 struct Fetching {
-    asks: Vec<Vec<FetchAsk>>,
+    /// Those of one owner together.
+    asks: Vec<FetchAsk>,
     found: Vec<FetchFound>,
     bytes_max: u64,
     bytes_min: u64,
@@ -82,7 +85,7 @@ pub(crate) async fn answer(
     let began = time::now();
     let mut waited = Duration::ZERO;
     let mut found = look(&shard, &fetching, None).await;
-    if !is_enough(&found, &fetching) && !fetching.wait_max.is_zero() && fetching.has_asks() {
+    if !is_enough(&found, &fetching) && !fetching.wait_max.is_zero() && !fetching.asks.is_empty() {
         drop(turn);
         let parked = time::now();
         found = wait(&shard, &fetching, found).await;
@@ -112,12 +115,15 @@ async fn wait(
     mut found: Vec<FetchFound>,
 ) -> Vec<FetchFound> {
     let deadline = time::now() + fetching.wait_max;
-    let Some(mut parking) = Parking::new(Rc::clone(shard), fetching.partitions()) else {
+    let partitions = fetching.asks.iter().map(|ask| (ask.owner, ask.id));
+    let parking = Parking::new(Rc::clone(shard), partitions.collect(), fetching.bytes_min);
+    let Some(mut parking) = parking else {
         return found;
     };
     loop {
         let missing = fetching.bytes_min.saturating_sub(bytes(&found));
-        found = look(shard, fetching, Some(parking.register(missing))).await;
+        let park = parking.register(missing);
+        found = look(shard, fetching, Some(&park)).await;
         if is_enough(&found, fetching) || shard.is_stopping() {
             break;
         }
@@ -181,7 +187,7 @@ fn begin(
 }
 
 /// The session to answer with, and which rows to tell.
-fn finish(shard: &Shard, begun: Begun, rows: &[Row]) -> Result<(i32, Vec<bool>), ErrorCode> {
+fn finish(shard: &Shard, begun: Begun, rows: &[Row]) -> Result<(i32, Told), ErrorCode> {
     let found = rows.iter().map(|row| {
         let found = Found {
             high_watermark: Offset(row.data.high_watermark),
@@ -251,8 +257,10 @@ fn refused(shard: &Shard, error: ErrorCode) -> Fetched {
 
 /// What a fetch waited for that looked into its partitions from `began` on, and was parked for `parked` of that.
 fn account(fetching: &Fetching, began: Instant, parked: Duration) -> Account {
-    let mut asks = fetching.asks.iter().flatten();
-    let partition = asks.next().map(|ask| ask.id);
+    let partition = match &fetching.asks[..] {
+        [one] => Some(one.id),
+        _none_or_several => None,
+    };
     let disk_wait: Duration = fetching.found.iter().map(|found| found.disk_wait).sum();
     let mut spent = Spent::default();
     if !disk_wait.is_zero() {
@@ -260,24 +268,10 @@ fn account(fetching: &Fetching, began: Instant, parked: Duration) -> Account {
     }
     Account {
         api: ApiKey::Fetch.name(),
-        partition: partition.filter(|_| asks.next().is_none()),
+        partition,
         begun: Some(began),
         parked: Parked::For(parked),
         spent,
-    }
-}
-
-impl Fetching {
-    fn has_asks(&self) -> bool {
-        self.asks.iter().any(|asks| !asks.is_empty())
-    }
-
-    /// Partitions by owner.
-    fn partitions(&self) -> Vec<Vec<TopicPartition>> {
-        self.asks
-            .iter()
-            .map(|asks| asks.iter().map(|ask| ask.id).collect())
-            .collect()
     }
 }
 
@@ -291,8 +285,7 @@ async fn resolve(
         .unwrap_or(0)
         .min(shard.fetch_bytes_max());
     let isolation = super::isolation(request.isolation_level);
-    let mut asks: Vec<Vec<FetchAsk>> = Vec::new();
-    asks.resize_with(shard.shard_count(), Vec::new);
+    let mut asks = Vec::with_capacity(wanted.len());
     let mut found = Vec::new();
     let mut last: Option<(&FetchTopicKey, Option<TopicId>)> = None;
     let mut pace = Pace::default();
@@ -308,8 +301,9 @@ async fn resolve(
             partition: PartitionIndex(wanted.key.partition),
         });
         match id.and_then(|id| view.owner(id).map(|owner| (id, owner))) {
-            Some((id, owner)) => asks[usize::from(owner.0)].push(FetchAsk {
+            Some((id, owner)) => asks.push(FetchAsk {
                 slot,
+                owner: usize::from(owner.0),
                 id,
                 offset: wanted.offset,
                 current_leader_epoch: wanted.current_leader_epoch,
@@ -328,6 +322,7 @@ async fn resolve(
             }
         }
     }
+    asks.sort_unstable_by_key(|ask| (ask.owner, ask.slot));
     Fetching {
         asks,
         found,
@@ -346,16 +341,11 @@ fn lookup(view: &ClusterView, key: &FetchTopicKey) -> Option<TopicId> {
 }
 
 /// Asks every owner; with `park` each registers a wake in the same step.
-async fn look(shard: &Rc<Shard>, fetching: &Fetching, park: Option<Park>) -> Vec<FetchFound> {
+async fn look(shard: &Rc<Shard>, fetching: &Fetching, park: Option<&Park>) -> Vec<FetchFound> {
     // Most requests have one owner, and need no list of them.
     let (mut first, mut others) = (None, Vec::new());
-    for (owner, asks) in fetching
-        .asks
-        .iter()
-        .enumerate()
-        .filter(|(_, asks)| !asks.is_empty())
-    {
-        let answer = shard.fetch_at(owner, asks.clone(), park.clone()).await;
+    for asks in fetching.asks.chunk_by(|a, b| a.owner == b.owner) {
+        let answer = shard.fetch_at(asks[0].owner, asks, park).await;
         match first {
             None => first = Some(answer),
             Some(_) => others.push(answer),
@@ -439,11 +429,12 @@ fn aborted(transactions: Vec<AbortedTxn>) -> Vec<AbortedTransaction> {
 }
 
 /// The rows that are told, those of one topic that follow each other together.
-fn build(session_id: i32, rows: Vec<Row>, told: &[bool], account: Account) -> Fetched {
+fn build(session_id: i32, rows: Vec<Row>, told: &Told, account: Account) -> Fetched {
     let mut plans = Vec::new();
     let mut responses: Vec<FetchableTopicResponse> = Vec::new();
     let mut last: Option<FetchTopicKey> = None;
-    for (row, _) in rows.into_iter().zip(told).filter(|(_, told)| **told) {
+    let all = rows.into_iter().enumerate();
+    for (_, row) in all.filter(|(at, _)| told.has(*at)) {
         let key = row.wanted.key.topic;
         if last.as_ref() != Some(&key) {
             responses.push(match &key {

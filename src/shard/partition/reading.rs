@@ -13,7 +13,7 @@ use super::Partition;
 use crate::peer::{FetchAsk, FetchFound, OffsetAsk, OffsetFound, Park, ParkId};
 
 impl Partition {
-    /// Finds what to send; registers the fetch in the same step when `park` is given.
+    /// Finds what to send; registers the fetch in the same step when `park` is given and it is not enough.
     pub(crate) async fn fetch(&self, ask: &FetchAsk, park: Option<&Park>) -> FetchFound {
         self.follow_log();
         let query = thalweg_replica::FetchAsk {
@@ -61,7 +61,7 @@ impl Partition {
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }
         }
-        if let Some(park) = park {
+        if let Some(park) = park.filter(|park| found.bytes() < park.enough_bytes) {
             self.park(ask, &bound, park, &mut found);
         }
         found
