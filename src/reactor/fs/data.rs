@@ -112,15 +112,30 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> Option<u64> {
 /// and its last byte, which read-ahead brings last, can be read now. Kernels before 6.5 answer for the
 /// last byte only. Nothing is read for the question where the kernel can tell without.
 pub fn is_resident(file: &File, offset: u64, len: u64) -> bool {
-    let Some(last) = offset.checked_add(len).and_then(|end| end.checked_sub(1)) else {
-        return false;
-    };
+    has_all_pages(file, offset, len) != Some(false) && is_last_ready(file, offset, len)
+}
+
+/// As [`is_resident`], and false where the kernel can tell of the last byte only.
+pub fn is_surely_resident(file: &File, offset: u64, len: u64) -> bool {
+    has_all_pages(file, offset, len) == Some(true) && is_last_ready(file, offset, len)
+}
+
+fn has_all_pages(file: &File, offset: u64, len: u64) -> Option<bool> {
     let page = sys::page_bytes();
+    let Some(last) = last_of(offset, len) else {
+        return Some(false);
+    };
     let wanted = last / page - offset / page + 1;
-    if cached_pages(file, offset, len).is_some_and(|pages| pages < wanted) {
-        return false;
-    }
-    matches!(read_cached(file, last, &mut [0]), Ok(Some(1)))
+    cached_pages(file, offset, len).map(|pages| pages >= wanted)
+}
+
+fn is_last_ready(file: &File, offset: u64, len: u64) -> bool {
+    let ready = |last| matches!(read_cached(file, last, &mut [0]), Ok(Some(1)));
+    last_of(offset, len).is_some_and(ready)
+}
+
+fn last_of(offset: u64, len: u64) -> Option<u64> {
+    offset.checked_add(len)?.checked_sub(1)
 }
 
 /// From now on reads of this handle bring nothing into the page cache but what they ask for. Where the

@@ -14,8 +14,8 @@ mod syncer;
 mod under_way;
 
 pub use data::{
-    append_cached, cached_pages, forget_cached, is_resident, no_read_ahead, read_at, read_cached,
-    sync_data, sync_in_background, write_at,
+    append_cached, cached_pages, forget_cached, is_resident, is_surely_resident, no_read_ahead,
+    read_at, read_cached, sync_data, sync_in_background, write_at,
 };
 pub use file::{File, FsError, OpenMode, os_error};
 pub use lock::DirLock;
