@@ -1,10 +1,11 @@
 //! Produce: codecs, acks, versions, order.
 
 use thalweg_protocol::messages::{ApiVersionsRequest, ProduceRequest};
-use thalweg_protocol::records::batches;
+use thalweg_protocol::records::{BatchBuilder, BatchOptions, Codec, batches};
 use thalweg_protocol::{ErrorCode, Message};
+use thalweg_types::TimestampMs;
 
-use crate::batch::{CODECS, bytes_of, compressed, plain, read_all, values};
+use crate::batch::{CODECS, bytes_of, compressed, now_ms, plain, read_all, values};
 use crate::broker::{Broker, Options};
 use crate::wire::{Topic, error, newest, only, produce_request};
 
@@ -236,4 +237,43 @@ fn segments_roll_by_size() {
     assert!(logs.count() >= 4, "four megabytes in segments of one");
     assert_eq!(read_all(&mut client, &topic, 0, 0).len(), 40);
     assert_eq!(read_all(&mut client, &topic, 0, 17).len(), 23);
+}
+
+#[test]
+fn the_records_that_a_topic_does_not_take_are_named() {
+    const NAMED_FROM: i16 = 8;
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("keyed", 1, &[("cleanup.policy", "compact")]);
+    let batch = |keys: &[Option<&str>]| {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        for key in keys {
+            let key = key.map(str::as_bytes);
+            builder
+                .push(TimestampMs(now_ms()), key, Some(b"value"), &[])
+                .expect("a small record");
+        }
+        builder.build(Codec::None).expect("a batch").to_vec()
+    };
+    let mixed = batch(&[None, Some("a"), None, Some("b")]);
+    for version in ProduceRequest::VERSIONS {
+        let request = produce_request(&topic, 0, -1, mixed.clone());
+        let row = only(client.call(&request, version));
+        assert_eq!(error(row.error_code), ErrorCode::InvalidRecord);
+        let named: Vec<_> = row
+            .record_errors
+            .iter()
+            .map(|one| one.batch_index)
+            .collect();
+        match version >= NAMED_FROM {
+            true => assert_eq!(named, [0, 2], "version {version}"),
+            false => assert!(named.is_empty()),
+        }
+        assert!(
+            row.record_errors
+                .iter()
+                .all(|one| one.batch_index_error_message.is_some())
+        );
+    }
+    client.append(&topic, 0, batch(&[Some("a"), Some("b")]));
 }

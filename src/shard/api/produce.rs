@@ -16,11 +16,12 @@ use thalweg_control::ClusterView;
 use thalweg_net::{Account, ConnState, MemoryPermit};
 use thalweg_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use thalweg_protocol::messages::produce_response::{
-    PartitionProduceResponse, TopicProduceResponse,
+    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
 };
 use thalweg_protocol::messages::{ProduceRequest, ProduceResponse};
 use thalweg_protocol::records::{
-    self, BATCH_HEADER_BYTES, BatchSummary, Codec, Level, ProduceRules, TimestampRule,
+    self, BATCH_HEADER_BYTES, BatchSummary, Codec, Level, ProduceRules, RecordRefusal, Refusal,
+    TimestampRule,
 };
 use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::time;
@@ -136,8 +137,47 @@ struct Sorting<'a> {
 /// What a request has for one topic and is not sorted yet.
 type Batches = std::vec::IntoIter<PartitionProduceData>;
 
-/// An error to report, with what a person should read beside it.
-type Complaint = (ErrorCode, Option<String>);
+/// An error to report.
+struct Complaint {
+    error: ErrorCode,
+    /// What a person should read beside it.
+    text: Option<String>,
+    /// The records that it is about, where it is about single ones (KIP-467): a client tells them from the others
+    /// of their batch, which it may send again.
+    records: Vec<BatchIndexAndErrorMessage>,
+}
+
+impl From<ErrorCode> for Complaint {
+    fn from(error: ErrorCode) -> Complaint {
+        Complaint {
+            error,
+            text: None,
+            records: Vec::new(),
+        }
+    }
+}
+
+impl From<(ErrorCode, String)> for Complaint {
+    fn from((error, text): (ErrorCode, String)) -> Complaint {
+        Complaint {
+            text: Some(text),
+            ..error.into()
+        }
+    }
+}
+
+impl From<Refusal> for Complaint {
+    fn from(refusal: Refusal) -> Complaint {
+        let record = |one: &RecordRefusal| BatchIndexAndErrorMessage {
+            batch_index: one.index,
+            batch_index_error_message: Some(one.reason.to_string()),
+        };
+        Complaint {
+            records: refusal.record_refusals().iter().map(record).collect(),
+            ..(refusal.error_code(), refusal.to_string()).into()
+        }
+    }
+}
 
 impl Sorting<'_> {
     /// Begins the answer for a topic; gives the topic, if it may be written to, and what is to be answered.
@@ -211,9 +251,10 @@ impl Sorting<'_> {
                     row.error_code = ErrorCode::RequestTimedOut.code();
                     self.asks_of(owner).push(ask);
                 }
-                Err((error, message)) => {
-                    row.error_code = error.code();
-                    row.error_message = message;
+                Err(complaint) => {
+                    row.error_code = complaint.error.code();
+                    row.error_message = complaint.text;
+                    row.record_errors = complaint.records;
                 }
             }
             rows.push(row);
@@ -244,35 +285,31 @@ impl Sorting<'_> {
         records: Option<Records>,
         row: Row,
     ) -> Result<(usize, AppendAsk), Complaint> {
-        self.acks.map_err(|error| (error, None))?;
-        let id = id.map_err(|error| (error, None))?;
-        let unknown = || (ErrorCode::UnknownTopicOrPartition, None);
-        let owner = self.view.owner(id).ok_or_else(unknown)?;
-        let config = self.shard.topic_config(id.topic).ok_or_else(unknown)?;
+        self.acks?;
+        let id = id?;
+        let unknown = ErrorCode::UnknownTopicOrPartition;
+        let owner = self.view.owner(id).ok_or(unknown)?;
+        let config = self.shard.topic_config(id.topic).ok_or(unknown)?;
         // A decoded request always holds its bytes.
         let Some(Records::Held(mut batch)) = records else {
-            return Err((ErrorCode::InvalidRecord, Some("no record batch".to_owned())));
+            return Err((ErrorCode::InvalidRecord, "no record batch".to_owned()).into());
         };
         let rules = rules(&config, self.call.version, self.now);
-        match records::validate_produce(&batch, &rules) {
-            Ok(mut summary) => {
-                summary.settle(&mut batch);
-                if let Some((codec, level)) = stored_codec(&config, &summary) {
-                    batch = recompressed(batch, &mut summary, codec, level, &rules)?;
-                }
-                Ok((
-                    usize::from(owner.0),
-                    AppendAsk {
-                        row,
-                        id,
-                        batch,
-                        summary,
-                        received: self.now,
-                    },
-                ))
-            }
-            Err(refusal) => Err((refusal.error_code(), Some(refusal.to_string()))),
+        let mut summary = records::validate_produce(&batch, &rules)?;
+        summary.settle(&mut batch);
+        if let Some((codec, level)) = stored_codec(&config, &summary) {
+            batch = recompressed(batch, &mut summary, codec, level, &rules)?;
         }
+        Ok((
+            usize::from(owner.0),
+            AppendAsk {
+                row,
+                id,
+                batch,
+                summary,
+                received: self.now,
+            },
+        ))
     }
 }
 
@@ -324,14 +361,14 @@ fn recompressed(
             "the batch has {bytes} bytes as {}, at most {bytes_max} are allowed",
             codec.name()
         );
-        (ErrorCode::MessageTooLarge, Some(text))
+        Complaint::from((ErrorCode::MessageTooLarge, text))
     };
     let plain_bytes = BATCH_HEADER_BYTES + summary.uncompressed_bytes;
     if codec == Codec::None && plain_bytes > bytes_max {
         return Err(too_large(plain_bytes));
     }
     let stored = records::recompress(&batch, codec, level, rules.decompressed_bytes_max)
-        .map_err(|error| (ErrorCode::UnknownServerError, Some(error.to_string())))?;
+        .map_err(|error| (ErrorCode::UnknownServerError, error.to_string()))?;
     if stored.len() > bytes_max {
         return Err(too_large(stored.len()));
     }
@@ -345,7 +382,7 @@ fn recompressed(
             summary.uncompressed_bytes,
             codec.name()
         );
-        return Err((ErrorCode::MessageTooLarge, Some(text)));
+        return Err((ErrorCode::MessageTooLarge, text).into());
     }
     summary.bytes = stored.len();
     summary.codec = codec;
