@@ -50,7 +50,7 @@ pub use progress::{OpeningProgress, OpeningSoFar};
 pub use readiness::Readiness;
 pub use requests::{
     AdminRequest, Applied, ApplyFailure, AutoCreated, ControlHandle, ControlRequest, FutureFound,
-    LogProgress, MoveOutcome, NotOpen, PartitionToOpen, Reconfigured, ShardCommand,
+    LogProgress, MoveOutcome, NotOpen, PartitionToOpen, QuorumState, Reconfigured, ShardCommand,
     StoppedPartition,
 };
 pub use slow::{SlowAnswer, SlowLine};

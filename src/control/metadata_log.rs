@@ -330,6 +330,12 @@ impl MetadataLog {
         self.log.written_end()
     }
 
+    /// The epoch in which this start writes.
+    #[must_use]
+    pub fn epoch(&self) -> LeaderEpoch {
+        self.epoch
+    }
+
     /// Writes the control batch that opens this start's epoch, as a KRaft leader does (KIP-595).
     ///
     /// # Errors

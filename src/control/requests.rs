@@ -14,7 +14,7 @@ use thalweg_protocol::messages::{
 };
 use thalweg_reactor::{mailbox, oneshot};
 use thalweg_storage::{Opening, PartitionName};
-use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition};
+use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition, Uuid};
 
 use crate::lag::GroupQuestion;
 use crate::log_dirs::DirIndex;
@@ -143,6 +143,22 @@ pub enum AdminRequest {
         /// Told when it is written down.
         reply: oneshot::Sender<Result<(), ErrorCode>>,
     },
+    /// How far the metadata log is.
+    Quorum {
+        /// Gets the answer.
+        reply: oneshot::Sender<QuorumState>,
+    },
+}
+
+/// The metadata log as its only voter has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuorumState {
+    /// The epoch that this start leads.
+    pub epoch: LeaderEpoch,
+    /// Offset that the next record will get; everything below is durable.
+    pub end: Offset,
+    /// The log directory that it is in, if that has an id.
+    pub directory: Option<Uuid>,
 }
 
 /// How far a log is, for the checkpoints.
@@ -504,6 +520,12 @@ impl ControlHandle {
         marks: Vec<(TopicPartition, Offset)>,
     ) -> Option<Result<(), ErrorCode>> {
         self.administer(|reply| AdminRequest::Marks { marks, reply })
+            .await
+    }
+
+    /// How far the metadata log is. `None` means that the broker is stopping.
+    pub async fn quorum(&self) -> Option<QuorumState> {
+        self.administer(|reply| AdminRequest::Quorum { reply })
             .await
     }
 

@@ -27,6 +27,7 @@
 //! Start reading at [`Replica`], then [`EpochCache`] and [`Producers`].
 
 mod acked;
+mod active_producers;
 mod delete_records;
 mod epoch_cache;
 mod events;
@@ -39,6 +40,7 @@ mod refused;
 mod replica;
 
 pub use acked::AckPoint;
+pub use active_producers::ActiveProducer;
 pub use epoch_cache::{EpochCache, EpochChange, EpochEnd, EpochEntry, EpochFileError};
 pub use events::{
     Accepted, Acks, Appended, Assigned, Effect, FetchAsk, FetchBound, Isolation, Leadership,

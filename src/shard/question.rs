@@ -5,7 +5,7 @@ use std::rc::Rc;
 use thalweg_control::DirIndex;
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::oneshot;
-use thalweg_replica::EpochEnd;
+use thalweg_replica::{ActiveProducer, EpochEnd};
 use thalweg_types::{LeaderEpoch, Offset, ShardId, TopicPartition};
 
 use crate::pace::Pace;
@@ -24,6 +24,8 @@ pub(crate) enum Question {
     },
     /// How much the log takes on the disk.
     Size,
+    /// Who writes to it with sequences.
+    Producers,
     /// To move to another log directory.
     Move {
         /// Which.
@@ -37,12 +39,14 @@ pub(crate) enum Question {
 }
 
 /// The answer to the [`Question`] of the same name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Answer {
     /// The epoch and its end.
     EpochEnd(EpochEnd),
     /// What it takes, and where.
     Size(LogSize),
+    /// The producers that it remembers.
+    Producers(Vec<ActiveProducer>),
     /// It moves, or is there.
     Moves,
     /// Where the log begins now.
@@ -83,7 +87,7 @@ pub(crate) struct PartitionAsk {
 }
 
 /// What its owner says.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct PartitionAnswer {
     /// Index of the partition in its request.
     pub slot: usize,
@@ -111,7 +115,7 @@ impl Answer {
     pub(crate) fn epoch_end(self) -> Result<EpochEnd, ErrorCode> {
         match self {
             Answer::EpochEnd(found) => Ok(found),
-            Answer::Size(_) | Answer::Moves | Answer::LogStart(_) => {
+            Answer::Size(_) | Answer::Producers(_) | Answer::Moves | Answer::LogStart(_) => {
                 Err(ErrorCode::UnknownServerError)
             }
         }
@@ -124,7 +128,20 @@ impl Answer {
     pub(crate) fn log_start(self) -> Result<Offset, ErrorCode> {
         match self {
             Answer::LogStart(start) => Ok(start),
-            Answer::Size(_) | Answer::Moves | Answer::EpochEnd(_) => {
+            Answer::Size(_) | Answer::Producers(_) | Answer::Moves | Answer::EpochEnd(_) => {
+                Err(ErrorCode::UnknownServerError)
+            }
+        }
+    }
+
+    /// The producers of the log.
+    ///
+    /// # Errors
+    /// It answers another question, which is a mistake of ours.
+    pub(crate) fn producers(self) -> Result<Vec<ActiveProducer>, ErrorCode> {
+        match self {
+            Answer::Producers(producers) => Ok(producers),
+            Answer::Size(_) | Answer::LogStart(_) | Answer::Moves | Answer::EpochEnd(_) => {
                 Err(ErrorCode::UnknownServerError)
             }
         }

@@ -200,6 +200,7 @@ impl Shard {
             ApiKey::DescribeLogDirs => self.reply(call, body, api::describe_log_dirs::answer),
             ApiKey::SaslAuthenticate => self.reply(call, body, api::sasl::authenticate),
             ApiKey::CreatePartitions => self.reply(call, body, api::create_partitions::answer),
+            ApiKey::ElectLeaders => self.reply(call, body, api::elect_leaders::answer),
             ApiKey::IncrementalAlterConfigs => {
                 self.reply(call, body, api::incremental_alter_configs::answer)
             }
@@ -212,6 +213,11 @@ impl Shard {
             ApiKey::DescribeUserScramCredentials => {
                 self.reply(call, body, api::describe_user_scram_credentials::answer)
             }
+            ApiKey::DescribeQuorum => self.reply(call, body, api::describe_quorum::answer),
+            ApiKey::DescribeProducers => {
+                self.reply_growing(call, body, api::describe_producers::answer)
+            }
+            ApiKey::UpdateFeatures => self.reply(call, body, api::update_features::answer),
             ApiKey::DescribeCluster => self.reply(call, body, api::describe_cluster::answer),
             ApiKey::ListConfigResources => {
                 self.reply(call, body, api::list_config_resources::answer)

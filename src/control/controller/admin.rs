@@ -17,7 +17,7 @@ use thalweg_types::{Offset, TopicPartition};
 
 use super::Controller;
 use crate::log_dirs::DirIndex;
-use crate::requests::{AdminRequest, LogProgress, MoveOutcome};
+use crate::requests::{AdminRequest, LogProgress, MoveOutcome, QuorumState};
 
 impl Controller {
     pub(super) async fn administer(&mut self, request: AdminRequest) {
@@ -55,6 +55,17 @@ impl Controller {
             AdminRequest::Marks { marks, reply } => {
                 let _ = reply.send(self.record_marks(marks).await);
             }
+            AdminRequest::Quorum { reply } => {
+                let _ = reply.send(self.quorum());
+            }
+        }
+    }
+
+    fn quorum(&self) -> QuorumState {
+        QuorumState {
+            epoch: self.log.epoch(),
+            end: self.log.end(),
+            directory: self.dirs.metadata().meta().directory_id,
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) async fn answer(
     let rows = asking
         .rows(&shard, |_, _, answer| match answer {
             Answer::Moves => Ok(()),
-            Answer::Size(_) | Answer::EpochEnd(_) | Answer::LogStart(_) => {
+            Answer::Size(_) | Answer::Producers(_) | Answer::EpochEnd(_) | Answer::LogStart(_) => {
                 Err(ErrorCode::UnknownServerError)
             }
         })

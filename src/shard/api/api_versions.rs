@@ -12,9 +12,10 @@ use super::API_TABLE;
 use crate::service::Call;
 use crate::shard::Shard;
 
-/// The feature that says whether groups of the newer protocol exist (KIP-848), and its level: they do.
-const FEATURE_GROUPS: &str = "group.version";
-const FEATURE_GROUPS_LEVEL: i16 = 1;
+/// The feature that says whether groups of the newer protocol exist (KIP-848).
+pub(super) const FEATURE_GROUPS: &str = "group.version";
+/// Its level: they do.
+pub(super) const FEATURE_GROUPS_LEVEL: i16 = 1;
 
 /// Features are as this release has them, so their epoch never changes.
 const FEATURES_EPOCH: i64 = 1;

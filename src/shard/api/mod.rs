@@ -21,9 +21,12 @@ pub(crate) mod describe_cluster;
 pub(crate) mod describe_configs;
 pub(crate) mod describe_groups;
 pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_producers;
+pub(crate) mod describe_quorum;
 pub(crate) mod describe_topic_partitions;
 pub(crate) mod describe_user_scram_credentials;
 pub(crate) mod describing;
+pub(crate) mod elect_leaders;
 pub(crate) mod fetch;
 pub(crate) mod find_coordinator;
 pub(crate) mod heartbeat;
@@ -45,6 +48,7 @@ pub(crate) mod parts;
 pub(crate) mod produce;
 pub(crate) mod sasl;
 pub(crate) mod sync_group;
+pub(crate) mod update_features;
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -118,13 +122,17 @@ pub const API_TABLE: &[ApiRange] = &[
     range(ApiKey::SaslAuthenticate, 0, 2),
     range(ApiKey::CreatePartitions, 0, 3),
     range(ApiKey::DeleteGroups, 0, 2),
+    range(ApiKey::ElectLeaders, 0, 2),
     range(ApiKey::IncrementalAlterConfigs, 0, 1),
     range(ApiKey::AlterPartitionReassignments, 0, 1),
     range(ApiKey::ListPartitionReassignments, 0, 0),
     range(ApiKey::OffsetDelete, 0, 0),
     range(ApiKey::DescribeClientQuotas, 0, 1),
     range(ApiKey::DescribeUserScramCredentials, 0, 0),
+    range(ApiKey::DescribeQuorum, 0, 2),
+    range(ApiKey::UpdateFeatures, 0, 2),
     range(ApiKey::DescribeCluster, 0, 2),
+    range(ApiKey::DescribeProducers, 0, 0),
     range(ApiKey::ConsumerGroupHeartbeat, 0, 1),
     range(ApiKey::ConsumerGroupDescribe, 0, 1),
     range(ApiKey::ListConfigResources, 0, 1),

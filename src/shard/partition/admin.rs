@@ -26,6 +26,10 @@ impl Partition {
                 dir: self.dir(),
                 future: None,
             })),
+            Question::Producers => {
+                let producers = self.replica.borrow().producers().active();
+                Ok(Answer::Producers(producers))
+            }
             Question::DeleteRecords { before } => {
                 self.delete_records(*before).map(Answer::LogStart)
             }

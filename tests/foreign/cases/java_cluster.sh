@@ -33,7 +33,15 @@ not_yet() {
     check_has answer.txt 'does not support'
   fi
 }
-not_yet DescribeQuorum MetadataQuorumCommand describe --status
 not_yet ListTransactions TransactionsCommand list
-not_yet ElectLeaders LeaderElectionCommand --election-type preferred --all-topic-partitions
+tool MetadataQuorumCommand describe --status >quorum.txt
+check_has quorum.txt '^LeaderId: +1$'
+check_has quorum.txt '^MaxFollowerLag: +0$'
+tool MetadataQuorumCommand describe --replication >replication.txt
+check_has replication.txt '^1\s.*\sLeader'
+tool LeaderElectionCommand --election-type preferred --all-topic-partitions >elections.txt
+for type in preferred unclean; do
+  tool LeaderElectionCommand --election-type $type --topic java-cluster --partition 0 >elections.txt
+  check_has elections.txt 'Valid replica already elected for partitions java-cluster-0'
+done
 tool FeatureCommand describe >features.txt

@@ -1,0 +1,85 @@
+//! UpdateFeatures (KIP-584): features are as this release has them, so that an update to the level of now does nothing and any
+//! other is refused. One refusal refuses the whole request, as Kafka's controller does.
+
+use std::rc::Rc;
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::update_features_request::FeatureUpdateKey;
+use thalweg_protocol::messages::update_features_response::UpdatableFeatureResult;
+use thalweg_protocol::messages::{UpdateFeaturesRequest, UpdateFeaturesResponse};
+
+use super::api_versions::{FEATURE_GROUPS, FEATURE_GROUPS_LEVEL};
+use crate::service::Call;
+use crate::shard::Shard;
+
+/// Answers at once: nothing changes.
+pub(crate) async fn answer(
+    shard: Rc<Shard>,
+    call: Call,
+    request: UpdateFeaturesRequest,
+) -> UpdateFeaturesResponse {
+    let refusal = request.feature_updates.iter().find_map(refusal);
+    if let Some(text) = refusal {
+        let error = ErrorCode::InvalidUpdateVersion.code();
+        shard.count_error(call.key, error);
+        return UpdateFeaturesResponse {
+            error_code: error,
+            error_message: Some(format!("nothing was updated: {text}")),
+            ..Default::default()
+        };
+    }
+    let result = |update: FeatureUpdateKey| UpdatableFeatureResult {
+        feature: update.feature,
+        error_message: None,
+        ..Default::default()
+    };
+    UpdateFeaturesResponse {
+        error_message: None,
+        results: request.feature_updates.into_iter().map(result).collect(),
+        ..Default::default()
+    }
+}
+
+/// Why an update can not be, if it can not.
+fn refusal(update: &FeatureUpdateKey) -> Option<String> {
+    let FeatureUpdateKey {
+        feature,
+        max_version_level: level,
+        ..
+    } = update;
+    if feature != FEATURE_GROUPS {
+        return Some(format!("this release has no feature {feature}"));
+    }
+    let other = *level != FEATURE_GROUPS_LEVEL;
+    other.then(|| {
+        format!("{feature} is {FEATURE_GROUPS_LEVEL} in this release and can not be {level}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_protocol::messages::update_features_request::FeatureUpdateKey;
+
+    use super::refusal;
+
+    #[test]
+    fn a_feature_stays_at_its_level() {
+        let judged = |feature: &str, level| {
+            let update = FeatureUpdateKey {
+                feature: feature.to_owned(),
+                max_version_level: level,
+                ..Default::default()
+            };
+            refusal(&update).is_none()
+        };
+        assert!(judged("group.version", 1));
+        for (feature, level) in [
+            ("group.version", 0),
+            ("group.version", 2),
+            ("metadata.version", 1),
+            ("no.feature", 1),
+        ] {
+            assert!(!judged(feature, level), "{feature} {level}");
+        }
+    }
+}
