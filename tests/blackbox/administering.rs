@@ -377,6 +377,7 @@ fn tools_get_small_true_answers() {
     assert_eq!(codes, [ErrorCode::SecurityDisabled; 2]);
     let moves = client.call(&ListPartitionReassignmentsRequest::default(), 0);
     assert_eq!((moves.error_code, moves.topics.len()), (0, 0));
+    assert_eq!(moves.error_message, None);
     let quotas = client.call(&DescribeClientQuotasRequest::default(), 1);
     assert_eq!((quotas.error_code, quotas.entries), (0, Some(Vec::new())));
 }

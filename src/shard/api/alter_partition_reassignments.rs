@@ -48,6 +48,7 @@ pub(crate) async fn answer(
     }
     AlterPartitionReassignmentsResponse {
         allow_replication_factor_change: request.allow_replication_factor_change,
+        error_message: None,
         responses,
         ..Default::default()
     }

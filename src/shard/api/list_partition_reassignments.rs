@@ -15,5 +15,8 @@ pub(crate) async fn answer(
     _: Call,
     _: ListPartitionReassignmentsRequest,
 ) -> ListPartitionReassignmentsResponse {
-    ListPartitionReassignmentsResponse::default()
+    ListPartitionReassignmentsResponse {
+        error_message: None,
+        ..Default::default()
+    }
 }
