@@ -21,10 +21,11 @@ pub fn requests(data: &[u8]) {
     frame.put_i16(version);
     frame.put_slice(rest);
     let whole = frame.clone();
-    let Ok((header, decoder)) = decode_request_header(frame) else {
+    let Ok((head, decoder)) = decode_request_header(frame, |id| str::from_utf8(id).map(drop))
+    else {
         return;
     };
-    assert_eq!((header.api_key, header.api_version), (key as i16, version));
+    assert_eq!((head.key, head.version), (key, version));
     let body = &whole[whole.len() - decoder.remaining()..];
     convert(codec, version, body);
 }

@@ -130,14 +130,16 @@ fn produce_frame(topic: &str, acks: i16, partition: usize, batch: &[u8]) -> Resu
         transactional_id: None,
         acks,
         timeout_ms: 30_000,
-        topic_data: vec![TopicProduceData {
+        topic_data: [TopicProduceData {
             name: topic.to_owned(),
-            partition_data: vec![PartitionProduceData {
+            partition_data: [PartitionProduceData {
                 index: i32::try_from(partition)?,
                 records: Some(Records::Held(BytesMut::from(batch))),
-            }],
+            }]
+            .into(),
             ..Default::default()
-        }],
+        }]
+        .into(),
     };
     let frame = frame::encode_request(&request, PRODUCE_VERSION, 0, client_id())?;
     Ok(encoded(frame))

@@ -19,9 +19,15 @@ impl Spent {
 
     /// Adds the times of `other`.
     pub fn merge(&mut self, other: &Spent) {
-        for cause in Cause::ALL {
-            self.add_us(*cause, other.us(*cause));
+        for (mine, theirs) in self.us.iter_mut().zip(other.us) {
+            *mine = mine.saturating_add(theirs);
         }
+    }
+
+    /// The time in all stages in microseconds.
+    #[must_use]
+    pub fn total_us(&self) -> u64 {
+        self.us.iter().copied().map(u64::from).sum()
     }
 
     /// Time in one stage in microseconds; 0 where the request has not been in it.

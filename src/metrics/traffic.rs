@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use thalweg_types::TopicPartition;
 use thalweg_types::limits::BUSY_PARTITIONS_PER_CORE;
+use thalweg_types::{IdMap, TopicPartition};
 
 /// A window is at least so long: who looks more often sees the same again.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ impl Traffic {
 /// first are told.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionTraffic {
-    current: HashMap<TopicPartition, Traffic>,
+    current: IdMap<TopicPartition, Traffic>,
     began: Option<Instant>,
     /// Of the window before.
     last: Vec<(TopicPartition, Traffic)>,

@@ -101,7 +101,7 @@ impl Answered {
             spent.add(Cause::Order, in_order);
         }
         spent.merge(&sending.spent);
-        let before: u64 = arriving.stages().map(|(_, us)| u64::from(us)).sum();
+        let before = arriving.total_us();
         let since = sending.ended.saturating_duration_since(received);
         Bill {
             spent,

@@ -174,12 +174,14 @@ impl MemoryBudget {
     /// of the same kind. Dropping the future leaves the line. `bytes` is at most the largest request:
     /// the caller has refused a larger frame.
     pub fn acquire(&self, bytes: u32) -> Acquire {
-        let bytes = u64::from(bytes);
-        let kind = match bytes <= SMALL_REQUEST_BYTES_MAX {
-            true => Kind::Small,
-            false => Kind::General,
-        };
-        self.nothing_of(kind).cover(bytes)
+        self.nothing_of(Kind::of_whole(bytes))
+            .cover(u64::from(bytes))
+    }
+
+    /// As [`MemoryBudget::acquire`], unless it would have to wait.
+    pub(crate) fn try_acquire(&self, bytes: u32) -> Option<MemoryPermit> {
+        let mut permit = self.nothing_of(Kind::of_whole(bytes));
+        permit.try_cover(u64::from(bytes)).then_some(permit)
     }
 
     /// A permit for nothing yet, for a request of `size` bytes that are not all there.
@@ -197,6 +199,14 @@ impl MemoryBudget {
 }
 
 impl Kind {
+    /// The kind of a request of `size` bytes that has arrived whole.
+    fn of_whole(size: u32) -> Kind {
+        match u64::from(size) <= SMALL_REQUEST_BYTES_MAX {
+            true => Kind::Small,
+            false => Kind::General,
+        }
+    }
+
     /// The kind of a request of `size` bytes that are not all there.
     pub(crate) fn of_arriving(size: u32) -> Kind {
         match u64::from(size) <= SMALL_REQUEST_BYTES_MAX {
@@ -400,8 +410,15 @@ mod tests {
         }
     }
 
+    /// Both ways to it agree on whether it has to wait.
     fn take(budget: &MemoryBudget, bytes: u64) -> Option<MemoryPermit> {
-        poll(&mut budget.acquire(u32::try_from(bytes).expect("fits")))
+        let bytes = u32::try_from(bytes).expect("fits");
+        let used = budget.used();
+        let at_once = budget.try_acquire(bytes).is_some();
+        assert_eq!(budget.used(), used, "given back");
+        let taken = poll(&mut budget.acquire(bytes));
+        assert_eq!(taken.is_some(), at_once);
+        taken
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
+use std::rc::Rc;
+use std::str::Utf8Error;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,7 @@ pub struct ConnState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Client {
     /// `client_id` of the latest request that had one.
-    pub id: Option<String>,
+    pub id: Option<Rc<str>>,
     /// `client_software_name` (KIP-511), after ApiVersions.
     pub software_name: Option<String>,
     /// `client_software_version` (KIP-511), after ApiVersions.
@@ -170,11 +172,19 @@ impl ConnState {
         self.life.answer_due.set(Some(due));
     }
 
-    /// Notes the `client_id` of a request header.
-    pub fn set_client_id(&self, id: Option<&str>) {
-        let mut client = self.client.borrow_mut();
-        if id.is_some() && client.id.as_deref() != id {
-            client.id = id.map(str::to_owned);
+    /// Notes the `client_id` of a request header. Gives it back to keep: all requests that have the same share it.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn note_client_id(&self, id: &[u8]) -> Result<Rc<str>, Utf8Error> {
+        let known = &mut self.client.borrow_mut().id;
+        match known {
+            Some(known) if known.as_bytes() == id => Ok(Rc::clone(known)),
+            Some(_) | None => {
+                let new: Rc<str> = str::from_utf8(id)?.into();
+                *known = Some(Rc::clone(&new));
+                Ok(new)
+            }
         }
     }
 
@@ -445,12 +455,17 @@ mod tests {
     #[test]
     fn bi10_a_client_id_can_not_forge_log_lines() {
         let (conn, _) = conn();
-        conn.set_client_id(Some("x\n2026 ERROR \"fake\"\u{1b}[0m"));
+        let id = "x\n2026 ERROR \"fake\"\u{1b}[0m";
+        let first = conn.note_client_id(id.as_bytes()).expect("UTF-8");
+        let again = conn.note_client_id(id.as_bytes()).expect("UTF-8");
+        assert!(&*first == id && Rc::ptr_eq(&first, &again));
+        assert!(conn.note_client_id(b"\xff").is_err());
         assert_eq!(
             conn.to_string(),
             "#7 127.0.0.1:5 client \"x\\n2026 ERROR \\\"fake\\\"\\u{1b}[0m\""
         );
-        conn.set_client_id(Some(&"y".repeat(32 * 1024)));
+        let long = conn.note_client_id(&[b'y'; 32 * 1024]);
+        assert_eq!(long.map(|id| id.len()), Ok(32 * 1024));
         assert!(conn.to_string().len() < 120);
     }
 

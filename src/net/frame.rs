@@ -104,6 +104,8 @@ impl FrameBuffer {
             let frame = BytesMut::from(&self.buf[..size]);
             self.buf.advance(size);
             Some(frame)
+        } else if size == self.buf.len() {
+            Some(std::mem::take(&mut self.buf))
         } else {
             Some(self.buf.split_to(size))
         }

@@ -171,9 +171,11 @@ async fn read_request<S: Service>(
     frames: &mut FrameBuffer,
     service: &Rc<S>,
 ) -> Result<(), Closing> {
-    let ((), held_up) = time::waited(wait_for_room(link)).await;
-    if !frames.is_empty() {
-        link.conn.life.charge(Cause::Throttle, held_up);
+    if !link.conn.has_room(link.net.limits()) {
+        let ((), held_up) = time::waited(wait_for_room(link)).await;
+        if !frames.is_empty() {
+            link.conn.life.charge(Cause::Throttle, held_up);
+        }
     }
     let (frame, permit) = read_frame(link, frames).await?;
     let received = time::now();
@@ -242,11 +244,7 @@ async fn read_frame(
     // The client is not at fault while its request waits for memory.
     conn.life.reading.set(Reading::Busy);
     let permit = match frames.is_whole(size) {
-        true => {
-            let (permit, waited) = time::waited(net.budget().acquire(size)).await;
-            conn.life.charge(Cause::Throttle, waited);
-            permit
-        }
+        true => admit(link, size).await,
         false => read_rest(link, frames, size).await?,
     };
     conn.life.reading.set(Reading::Busy);
@@ -254,6 +252,17 @@ async fn read_frame(
         Some(frame) => Ok((frame, permit)),
         None => Err(CloseReason::Internal.into()),
     }
+}
+
+/// The memory of a request of `size` bytes that has arrived whole.
+async fn admit(link: &Link, size: u32) -> MemoryPermit {
+    let budget = link.net.budget();
+    if let Some(permit) = budget.try_acquire(size) {
+        return permit;
+    }
+    let (permit, waited) = time::waited(budget.acquire(size)).await;
+    link.conn.life.charge(Cause::Throttle, waited);
+    permit
 }
 
 /// Reads the rest of a frame of `size` bytes; its memory grows with what arrives.
@@ -283,9 +292,7 @@ async fn read_rest(
         // What has arrived waits no longer behind those who have not.
         Kind::Arriving | Kind::Small => {
             conn.life.reading.set(Reading::Busy);
-            let (permit, waited) = time::waited(net.budget().acquire(size)).await;
-            conn.life.charge(Cause::Throttle, waited);
-            Ok(permit)
+            Ok(admit(link, size).await)
         }
         Kind::General => Ok(permit),
     }

@@ -21,7 +21,7 @@ use thalweg_types::Uuid;
 
 use crate::api_key::ApiKey;
 use crate::message::{Message, MetadataRecord, Request};
-use crate::wire::{DecodeError, Decoder, EncodeError, Encoded, Encoder, Form, Records};
+use crate::wire::{DecodeError, Decoder, EncodeError, Encoded, Encoder, Few, Form, Records};
 
 include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 

@@ -1,8 +1,6 @@
 //! One produce request's appends at one owner, answered together.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -114,9 +112,14 @@ enum Reply {
 }
 
 impl AppendGroup {
-    /// A group of `count` appends, for a task of this core.
-    pub(crate) fn new(count: usize) -> Rc<AppendGroup> {
-        AppendGroup::replying(count, Reply::Nobody)
+    /// A group for a task of this core, of no append yet.
+    pub(crate) fn new() -> Rc<AppendGroup> {
+        AppendGroup::replying(0, Reply::Nobody)
+    }
+
+    /// One append more belongs to it. Not to be called once its task has asked for the outcomes.
+    pub(crate) fn one_more(&self) {
+        self.outstanding.set(self.outstanding.get() + 1);
     }
 
     /// A group of `count` appends; `reply` gets all outcomes.
@@ -134,13 +137,13 @@ impl AppendGroup {
         })
     }
 
-    /// One append is decided.
-    pub(crate) fn settle(&self, row: Row, result: Result<Placed, ErrorCode>) {
+    /// One append is decided, at `now`.
+    pub(crate) fn settle(&self, row: Row, result: Result<Placed, ErrorCode>, now: Instant) {
         self.done.borrow_mut().push(Appended { row, result });
-        self.one_less();
+        self.one_less(now);
     }
 
-    fn one_less(&self) {
+    fn one_less(&self, now: Instant) {
         let left = self.outstanding.get() - 1;
         self.outstanding.set(left);
         if left > 0 {
@@ -148,7 +151,7 @@ impl AppendGroup {
         }
         self.done.borrow_mut().times = Some(AppendTimes {
             began: self.began,
-            ended: time::now(),
+            ended: now,
             flush_wait: self.flush_wait.get(),
         });
         match self.reply.replace(Reply::Nobody) {
@@ -161,8 +164,8 @@ impl AppendGroup {
         }
     }
 
-    /// All outcomes, once none is outstanding. Of a group that has no channel.
-    fn poll(&self, cx: &Context<'_>) -> Poll<Outcomes> {
+    /// All outcomes, once none is outstanding. Of a group that has no channel, and not to be asked again after that.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Outcomes> {
         if self.outstanding.get() == 0 {
             return Poll::Ready(self.done.take());
         }
@@ -193,10 +196,10 @@ impl Owed {
         }
     }
 
-    /// The append is decided.
-    pub(crate) fn settle(mut self, result: Result<Placed, ErrorCode>) {
+    /// The append is decided, at `now`.
+    pub(crate) fn settle(mut self, result: Result<Placed, ErrorCode>, now: Instant) {
         if let Some(group) = self.group.take() {
-            group.settle(self.row, result);
+            group.settle(self.row, result, now);
         }
     }
 }
@@ -204,39 +207,19 @@ impl Owed {
 impl Drop for Owed {
     fn drop(&mut self) {
         if let Some(group) = self.group.take() {
-            group.one_less();
-        }
-    }
-}
-
-/// The outcomes of an owner: counted on this core, or on their way from another.
-pub(crate) enum AppendAnswer {
-    /// This core owns the partitions.
-    Here(Rc<AppendGroup>),
-    /// Another core does. Without an answer it is stopping: the outcome is not known.
-    Coming(oneshot::Receiver<Outcomes>),
-}
-
-impl AppendAnswer {
-    /// All outcomes of this owner, or as many as there will be. Not to be asked again after that.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcomes> {
-        match self {
-            AppendAnswer::Here(group) => group.poll(cx),
-            AppendAnswer::Coming(answer) => {
-                let answer = Pin::new(answer);
-                answer.poll(cx).map(Option::unwrap_or_default)
-            }
+            group.one_less(time::now());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
+    use std::future::Future;
+    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
-    use super::{AppendAnswer, AppendGroup, AppendTimes, Appended, Owed, Placed, Row};
+    use super::{AppendGroup, AppendTimes, Appended, Outcomes, Owed, Placed, Row};
     use thalweg_metrics::Cause;
     use thalweg_protocol::ErrorCode;
     use thalweg_reactor::{oneshot, time};
@@ -255,11 +238,25 @@ mod tests {
         }
     }
 
-    fn outcomes(answer: &mut AppendAnswer) -> Option<Vec<Appended>> {
-        match answer.poll(&mut Context::from_waker(Waker::noop())) {
+    fn context() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    fn outcomes(group: &AppendGroup) -> Option<Vec<Appended>> {
+        rows(group.poll(&context()))
+    }
+
+    fn rows(outcomes: Poll<Outcomes>) -> Option<Vec<Appended>> {
+        match outcomes {
             Poll::Ready(outcomes) => Some(outcomes.into_iter().collect()),
             Poll::Pending => None,
         }
+    }
+
+    fn group_of(count: usize) -> std::rc::Rc<AppendGroup> {
+        let group = AppendGroup::new();
+        (0..count).for_each(|_| group.one_more());
+        group
     }
 
     fn assert_both(outcomes: &[Appended]) {
@@ -276,33 +273,38 @@ mod tests {
     fn answers_once_when_the_last_append_is_settled() {
         let (reply, answer) = oneshot::channel();
         let group = AppendGroup::answering(2, reply);
-        let mut answer = AppendAnswer::Coming(answer);
-        group.settle(row(1), Err(ErrorCode::KafkaStorageError));
-        assert!(outcomes(&mut answer).is_none());
-        group.settle(row(0), Ok(PLACED));
-        assert_both(&outcomes(&mut answer).expect("both are settled"));
+        let mut answer = pin!(answer);
+        let mut answered = || {
+            let polled = answer.as_mut().poll(&mut context());
+            rows(polled.map(|outcomes| outcomes.expect("an answer")))
+        };
+        group.settle(row(1), Err(ErrorCode::KafkaStorageError), time::now());
+        assert!(answered().is_none());
+        group.settle(row(0), Ok(PLACED), time::now());
+        assert_both(&answered().expect("both are settled"));
     }
 
     #[test]
     fn a_task_of_the_same_core_gets_the_same_answer() {
-        let group = AppendGroup::new(2);
-        let mut answer = AppendAnswer::Here(Rc::clone(&group));
-        group.settle(row(1), Err(ErrorCode::KafkaStorageError));
-        assert!(outcomes(&mut answer).is_none());
-        group.settle(row(0), Ok(PLACED));
-        assert_both(&outcomes(&mut answer).expect("both are settled"));
+        let group = AppendGroup::new();
+        group.one_more();
+        group.settle(row(1), Err(ErrorCode::KafkaStorageError), time::now());
+        // The one before was decided at once; the task has not asked yet.
+        group.one_more();
+        assert!(outcomes(&group).is_none());
+        group.settle(row(0), Ok(PLACED), time::now());
+        assert_both(&outcomes(&group).expect("both are settled"));
     }
 
     /// A partition that goes away with appends in flight must not keep their requests waiting.
     #[test]
     fn an_append_that_is_never_decided_is_left_out() {
-        let group = AppendGroup::new(2);
-        let mut answer = AppendAnswer::Here(Rc::clone(&group));
+        let group = group_of(2);
         let (first, second) = (Owed::new(&group, row(0)), Owed::new(&group, row(1)));
-        second.settle(Ok(PLACED));
-        assert!(outcomes(&mut answer).is_none());
+        second.settle(Ok(PLACED), time::now());
+        assert!(outcomes(&group).is_none());
         drop(first);
-        let outcomes = outcomes(&mut answer).expect("nothing is outstanding");
+        let outcomes = outcomes(&group).expect("nothing is outstanding");
         assert_eq!(outcomes.len(), 1);
         assert_eq!(outcomes[0].row, row(1));
     }
@@ -325,12 +327,11 @@ mod tests {
 
     #[test]
     fn a_group_says_how_long_its_last_append_waited_for_a_flush() {
-        let group = AppendGroup::new(1);
-        let mut answer = AppendAnswer::Here(Rc::clone(&group));
+        let group = group_of(1);
         let owed = Owed::new(&group, row(0));
         owed.note_flush_wait(Duration::from_secs(5));
-        owed.settle(Ok(PLACED));
-        let Poll::Ready(outcomes) = answer.poll(&mut Context::from_waker(Waker::noop())) else {
+        owed.settle(Ok(PLACED), time::now());
+        let Poll::Ready(outcomes) = group.poll(&context()) else {
             panic!("it is settled");
         };
         let times = outcomes.times.expect("the owner has decided");

@@ -152,7 +152,7 @@ impl Shard {
 
 fn caller(call: &Call) -> Caller {
     Caller {
-        client_id: call.client_id.clone().unwrap_or_default(),
+        client_id: call.client_id.as_deref().unwrap_or_default().to_owned(),
         // As Kafka writes an address without a name.
         client_host: format!("/{}", call.conn.peer().ip()),
         version: call.version,

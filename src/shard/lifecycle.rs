@@ -291,7 +291,9 @@ fn serve_peer(shard: &Rc<Shard>, request: PeerRequest) {
     match request {
         PeerRequest::Append { asks, acks, reply } => {
             let group = AppendGroup::answering(asks.len(), reply);
-            shard.append_here(asks, acks, &group);
+            for ask in asks {
+                shard.append_here(ask, acks, &group);
+            }
         }
         PeerRequest::Fetch { asks, park, reply } => {
             let shard = Rc::clone(shard);

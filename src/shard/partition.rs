@@ -17,8 +17,9 @@ mod scrub;
 pub(crate) use moving::LastStep;
 pub(crate) use opening::{OpenContext, PartitionError};
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, LazyCell, RefCell};
 use std::rc::{Rc, Weak};
+use std::time::Instant;
 
 use thalweg_control::{DirIndex, LogProgress, StoppedPartition};
 use thalweg_metrics::CoreMetrics;
@@ -106,7 +107,7 @@ impl Partition {
             return;
         };
         self.follow_log();
-        if !self.log().has_room(ask.batch.len()) {
+        if !self.log.borrow().has_room(ask.batch.len()) {
             self.refuse_append(ask.row, Refused::Congested, group);
             return;
         }
@@ -167,7 +168,7 @@ impl Partition {
             .topics
             .of(&self.topic)
             .produce_failures += 1;
-        group.settle(row, Err(refused.code()));
+        group.settle(row, Err(refused.code()), time::now());
     }
 
     /// Patches the offsets in and queues the batch.
@@ -185,7 +186,7 @@ impl Partition {
             topic.produced_records += ask.summary.record_count as u64;
         }
         self.unmarked.add(ask.batch.len());
-        self.log().append(AppendBatch {
+        self.log.borrow().append(AppendBatch {
             bytes: ask.batch.freeze(),
             base_offset: assigned.base,
             last_offset: Offset(assigned.end.0 - 1),
@@ -261,7 +262,7 @@ impl Partition {
 
     /// Stops serving when the log directory failed by another log's doing.
     fn follow_log(&self) {
-        if self.log().is_offline() && self.replica.borrow().is_leader() {
+        if self.log.borrow().is_offline() && self.replica.borrow().is_leader() {
             self.retire(StopReason::StorageFailed);
         }
     }
@@ -272,6 +273,8 @@ impl Partition {
     }
 
     fn carry_out(&self, effects: Vec<Effect>) {
+        // One time for all that a write has decided, and none where it has decided nothing.
+        let now = LazyCell::new(time::now);
         for effect in effects {
             match effect {
                 Effect::AnswerProduce { token, outcome } => {
@@ -279,14 +282,14 @@ impl Partition {
                         continue;
                     };
                     if let Ok(appended) = &outcome {
-                        self.note_flush_wait(&waiting.owed, appended.assigned.end);
+                        self.note_flush_wait(&waiting.owed, appended.assigned.end, *now);
                     }
                     let result = outcome.map_err(Refused::code).map(|appended| Placed {
                         base_offset: appended.assigned.base,
                         log_append_time: waiting.append_time,
                         log_start: appended.log_start,
                     });
-                    waiting.owed.settle(result);
+                    waiting.owed.settle(result, *now);
                 }
                 Effect::WakeFetch { token } => {
                     if let Some(wake) = self.fetches.borrow_mut().remove(&token) {
@@ -302,10 +305,10 @@ impl Partition {
     }
 
     /// Tells that a batch before `end`, which is acknowledged now, has waited for a flush.
-    fn note_flush_wait(&self, owed: &Owed, end: Offset) {
+    fn note_flush_wait(&self, owed: &Owed, end: Offset, now: Instant) {
         let waiting = self.awaiting_flush.borrow();
         if !waiting.is_empty() {
-            owed.note_flush_wait(waiting.waited(end, time::now()));
+            owed.note_flush_wait(waiting.waited(end, now));
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Call {
     pub(crate) version: i16,
     correlation_id: i32,
     /// `client_id` of the request header.
-    pub(crate) client_id: Option<String>,
+    pub(crate) client_id: Option<Rc<str>>,
     /// The connection it came by.
     pub(crate) conn: Rc<ConnState>,
     /// The memory of a large request, held until its answer is built: what it decoded into may be
@@ -82,60 +82,20 @@ impl Service for Shard {
         frame: BytesMut,
         permit: MemoryPermit,
     ) -> Verdict {
-        let (header, mut body) = match frame::decode_request_header(frame) {
-            Ok(decoded) => decoded,
-            Err(error) => return refuse(&error),
+        let (call, body) = match self.judge_header(conn, frame) {
+            Ok(judged) => judged,
+            Err(verdict) => return verdict,
         };
-        body.limit_elements(REQUEST_ELEMENTS_MAX);
-        let Ok(key) = ApiKey::try_from(header.api_key) else {
-            return close(
-                CloseReason::BadRequest,
-                format!("api key {} is unknown", header.api_key),
-            );
+        let routed = match call.key {
+            ApiKey::Produce => match decode(body, call.version) {
+                Ok(request) => return self.produce(call, request, permit).await,
+                Err(error) => Err(error),
+            },
+            ApiKey::Fetch => self.fetch(call.holding(permit), body),
+            // Boxed: the task of every connection would be as large as the largest of them.
+            _ => Box::pin(self.route_to_handler(call.holding(permit), body)).await,
         };
-        self.metrics
-            .borrow_mut()
-            .apis
-            .count_request(header.api_key, key.name());
-        let version = header.api_version;
-        let call = Call {
-            key,
-            version,
-            correlation_id: header.correlation_id,
-            client_id: header.client_id,
-            conn: Rc::clone(conn),
-            hold: None,
-        };
-        conn.set_client_id(call.client_id.as_deref());
-        match served(key) {
-            Some(row) if (row.served_from..=row.max).contains(&version) => {}
-            Some(_) if key == ApiKey::ApiVersions => {
-                // KIP-511: the answer to a version from the future is in version 0.
-                let call = Call { version: 0, ..call };
-                return answer(call, async { api::api_versions::answer_unsupported() });
-            }
-            Some(row) => {
-                return close(
-                    CloseReason::BadRequest,
-                    format!(
-                        "{} version {version} is not in {}..={}",
-                        key.name(),
-                        row.min,
-                        row.max
-                    ),
-                );
-            }
-            None => {
-                return close(
-                    CloseReason::BadRequest,
-                    format!("{} is not served by this release", key.name()),
-                );
-            }
-        }
-        match self.route(call, body, permit).await {
-            Ok(verdict) => verdict,
-            Err(error) => refuse(&error),
-        }
+        routed.unwrap_or_else(|error| refuse(&error))
     }
 
     fn on_unread(self: &Rc<Self>, unread: Unread) {
@@ -144,18 +104,50 @@ impl Service for Shard {
 }
 
 impl Shard {
-    async fn route(
-        self: &Rc<Self>,
-        call: Call,
-        body: Decoder,
-        permit: MemoryPermit,
-    ) -> Result<Verdict, DecodeError> {
-        let version = call.version;
-        match call.key {
-            ApiKey::Produce => Ok(self.produce(call, decode(body, version)?, permit).await),
-            ApiKey::Fetch => self.fetch(call.holding(permit), body),
-            // Boxed: the task of every connection would be as large as the largest of them.
-            _ => Box::pin(self.route_to_handler(call.holding(permit), body)).await,
+    /// What a frame asks for, and its body; or what becomes of it at once.
+    fn judge_header(
+        &self,
+        conn: &Rc<ConnState>,
+        frame: BytesMut,
+    ) -> Result<(Call, Decoder), Verdict> {
+        let (head, mut body) = frame::decode_request_header(frame, |id| conn.note_client_id(id))
+            .map_err(|error| refuse(&error))?;
+        body.limit_elements(REQUEST_ELEMENTS_MAX);
+        let (key, version) = (head.key, head.version);
+        self.metrics
+            .borrow_mut()
+            .apis
+            .count_request(key as i16, key.name());
+        let call = Call {
+            key,
+            version,
+            correlation_id: head.correlation_id,
+            client_id: head.client_id,
+            conn: Rc::clone(conn),
+            hold: None,
+        };
+        match served(key) {
+            Some(row) if (row.served_from..=row.max).contains(&version) => Ok((call, body)),
+            Some(_) if key == ApiKey::ApiVersions => {
+                // KIP-511: the answer to a version from the future is in version 0.
+                let call = Call { version: 0, ..call };
+                Err(answer(call, async {
+                    api::api_versions::answer_unsupported()
+                }))
+            }
+            Some(row) => Err(close(
+                CloseReason::BadRequest,
+                format!(
+                    "{} version {version} is not in {}..={}",
+                    key.name(),
+                    row.min,
+                    row.max
+                ),
+            )),
+            None => Err(close(
+                CloseReason::BadRequest,
+                format!("{} is not served by this release", key.name()),
+            )),
         }
     }
 

@@ -20,7 +20,7 @@ use thalweg_types::limits::{
 };
 use thalweg_types::{IdMap, ShardId, TopicId, TopicPartition};
 
-use crate::append_group::{AppendAnswer, AppendGroup};
+use crate::append_group::{AppendGroup, Outcomes};
 use crate::coordinator::Coordinators;
 use crate::flushing::Unmarked;
 use crate::moving::Moves;
@@ -340,34 +340,28 @@ impl Shard {
         }
     }
 
-    /// Queues batches at their owner, in this order, and returns what will tell what became of them.
+    /// Queues batches at another core, which owns their partitions, in this order. It tells what became of them,
+    /// or is stopping, and the outcome is not known.
     pub(crate) async fn append_at(
         &self,
         owner: usize,
         asks: Vec<AppendAsk>,
         acks: Acks,
-    ) -> AppendAnswer {
-        if owner == usize::from(self.id.0) {
-            let group = AppendGroup::new(asks.len());
-            self.append_here(asks, acks, &group);
-            return AppendAnswer::Here(group);
-        }
+    ) -> oneshot::Receiver<Outcomes> {
         let (reply, answer) = oneshot::channel();
         self.ask_peer(owner, PeerRequest::Append { asks, acks, reply })
             .await;
-        AppendAnswer::Coming(answer)
+        answer
     }
 
-    /// Appends to partitions of this shard.
-    pub(crate) fn append_here(&self, asks: Vec<AppendAsk>, acks: Acks, group: &Rc<AppendGroup>) {
-        for ask in asks {
-            match self.partition(ask.id) {
-                Some(partition) if !self.dir(partition.dir()).take_room(ask.batch.len()) => {
-                    partition.refuse_for_room(ask.row, group);
-                }
-                Some(partition) => partition.append(ask, acks, group),
-                None => group.settle(ask.row, Err(self.absence(ask.id))),
+    /// Appends to a partition of this shard; `group`, which counts on it, gets the outcome.
+    pub(crate) fn append_here(&self, ask: AppendAsk, acks: Acks, group: &Rc<AppendGroup>) {
+        match self.partition(ask.id) {
+            Some(partition) if !self.dir(partition.dir()).take_room(ask.batch.len()) => {
+                partition.refuse_for_room(ask.row, group);
             }
+            Some(partition) => partition.append(ask, acks, group),
+            None => group.settle(ask.row, Err(self.absence(ask.id)), time::now()),
         }
     }
 

@@ -32,7 +32,7 @@ use thalweg_types::{
     TopicPartition, Uuid,
 };
 
-use crate::append_group::{Appended, Row};
+use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator::GroupAsk;
 use crate::partition::{OpenContext, Partition};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, Park};
@@ -124,10 +124,10 @@ impl Rig {
     }
 
     async fn append(&self) -> Appended {
-        let owner = usize::from(self.shard.id.0);
-        let asks = vec![one_record()];
-        let mut answer = self.shard.append_at(owner, asks, Acks::Leader).await;
-        let rows = poll_fn(|cx| answer.poll(cx)).await;
+        let group = AppendGroup::new();
+        group.one_more();
+        self.shard.append_here(one_record(), Acks::Leader, &group);
+        let rows = poll_fn(|cx| group.poll(cx)).await;
         rows.into_iter().next().expect("one row")
     }
 }

@@ -40,9 +40,7 @@ pub(crate) fn is_due(
     after > u64::from(options.segment_bytes)
         || after > SEGMENT_BYTES_MAX
         || segment.age_ms(batch.max_timestamp, now) > options.roll_after_ms(name, segment.base)
-        || segment
-            .warm_now()
-            .is_some_and(|warm| warm.indexes.borrow().is_full(options.segment_index_bytes))
+        || segment.has_full_indexes(options.segment_index_bytes)
 }
 
 /// Begins a segment at `base` although the active one would take more. Without room for it the active

@@ -231,6 +231,13 @@ impl Segment {
         log_path(&self.dir, self.base)
     }
 
+    /// Whether its indexes have no room for another entry. Those of a segment that is written to are in memory.
+    pub(crate) fn has_full_indexes(&self, segment_index_bytes: u32) -> bool {
+        let warm = self.warm.borrow();
+        let indexes = warm.as_ref().map(|warm| warm.indexes.borrow());
+        indexes.is_some_and(|indexes| indexes.is_full(segment_index_bytes))
+    }
+
     /// File and indexes, if in memory.
     pub(crate) fn warm_now(&self) -> Option<Warm> {
         self.warm.borrow().clone()

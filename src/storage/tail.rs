@@ -40,15 +40,17 @@ pub(crate) struct Tail {
     /// What was written since, in two steps, the later one second: what lies behind the begin of the first is
     /// younger than that. Segment and position.
     since: [Option<(Instant, (Offset, u64))>; 2],
+    /// When the next step begins.
+    step_due: Option<Instant>,
 }
 
 impl Tail {
     /// A batch was written to the segment at `segment`.
     pub(crate) fn push(&mut self, segment: Offset, mark: BatchMark, now: Instant) {
-        let [_, later] = self.since;
-        let is_over = |(began, _)| now.saturating_duration_since(began) >= HALF;
-        if later.is_none_or(is_over) {
+        if self.step_due.is_none_or(|due| now >= due) {
+            let [_, later] = self.since;
             self.since = [later, Some((now, (segment, mark.position)))];
+            self.step_due = Some(now + HALF);
         }
         if self.marks.len() == TAIL_BATCHES_MAX {
             self.marks.pop_front();

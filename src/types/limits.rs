@@ -40,6 +40,10 @@ pub const CONNECTION_BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// whole buffer while its request waits.
 pub const FRAME_COPY_BYTES_MAX: usize = 16 * 1024;
 
+/// Largest answer that is copied out of the buffer it was written into. Each thread keeps that buffer, which has room for
+/// twice as much at most.
+pub const DRAFT_BYTES_MAX: usize = 4 * 1024;
+
 /// Largest request that draws on the share of small requests in a shard's memory budget.
 pub const SMALL_REQUEST_BYTES_MAX: u64 = 64 * 1024;
 

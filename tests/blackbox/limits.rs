@@ -71,7 +71,8 @@ fn wide_produce(topic: &Topic, times: i32) -> ProduceRequest {
         records: None,
         ..Default::default()
     };
-    request.topic_data[0].partition_data = vec![named; usize::try_from(times).expect("a count")];
+    request.topic_data[0].partition_data =
+        vec![named; usize::try_from(times).expect("a count")].into();
     request
 }
 

@@ -340,12 +340,12 @@ pub fn produce_request(topic: &Topic, partition: i32, acks: i16, batch: Vec<u8>)
     let topic = produce_request::TopicProduceData {
         name: topic.name.clone(),
         topic_id: topic.id,
-        partition_data: vec![data],
+        partition_data: [data].into(),
     };
     ProduceRequest {
         acks,
         timeout_ms: 30_000,
-        topic_data: vec![topic],
+        topic_data: [topic].into(),
         ..Default::default()
     }
 }

@@ -166,10 +166,9 @@ impl Producer {
 
     fn write(&mut self, leader: i32, batches: &[Sealed]) -> Result<Option<Ticket<ProduceRequest>>> {
         let mut request = ProduceRequest {
-            transactional_id: None,
             acks: self.options.acks.on_the_wire(),
             timeout_ms: i32::try_from(self.options.acks_timeout.as_millis()).unwrap_or(i32::MAX),
-            topic_data: Vec::new(),
+            ..Default::default()
         };
         let mut all_have_ids = true;
         for batch in batches {
@@ -188,7 +187,7 @@ impl Producer {
                 None => request.topic_data.push(TopicProduceData {
                     name: batch.topic.clone(),
                     topic_id,
-                    partition_data: vec![data],
+                    partition_data: [data].into(),
                 }),
             }
         }

@@ -39,24 +39,24 @@ impl Peer {
     }
 
     /// One request: its header and the rest of its frame.
-    fn request(&mut self) -> (frame::RequestHeader, thalweg_protocol::wire::Decoder) {
+    fn request(&mut self) -> (frame::RequestHead<()>, thalweg_protocol::wire::Decoder) {
         let mut size = [0; 4];
         self.0.read_exact(&mut size).unwrap();
         let mut bytes = BytesMut::zeroed(u32::from_be_bytes(size) as usize);
         self.0.read_exact(&mut bytes).unwrap();
-        frame::decode_request_header(bytes).unwrap()
+        frame::decode_request_header(bytes, |_| Ok(())).unwrap()
     }
 
-    fn answer<M: Message>(&mut self, header: &frame::RequestHeader, version: i16, body: &M) {
-        let key = ApiKey::try_from(header.api_key).unwrap();
-        let encoded = frame::encode_response(key, version, header.correlation_id, body).unwrap();
+    fn answer<M: Message>(&mut self, header: &frame::RequestHead<()>, version: i16, body: &M) {
+        let encoded =
+            frame::encode_response(header.key, version, header.correlation_id, body).unwrap();
         self.0.write_all(&encoded.bytes).unwrap();
     }
 
     fn negotiate(&mut self, rows: &[(ApiKey, i16, i16)]) {
         let (header, _) = self.request();
-        assert_eq!(header.api_key, ApiKey::ApiVersions as i16);
-        self.answer(&header, header.api_version, &table(rows));
+        assert_eq!(header.key, ApiKey::ApiVersions);
+        self.answer(&header, header.version, &table(rows));
     }
 }
 
@@ -96,14 +96,14 @@ fn an_old_broker_is_asked_again_in_its_own_version() {
     let (address, peer) = broker(|listener| {
         let mut peer = Peer::accept(&listener);
         let (header, _) = peer.request();
-        assert_eq!(header.api_version, 4);
+        assert_eq!(header.version, 4);
         let refusal = ApiVersionsResponse {
             error_code: ErrorCode::UnsupportedVersion as i16,
             ..table(&[(ApiKey::ApiVersions, 0, 2)])
         };
         peer.answer(&header, 0, &refusal);
         let (header, _) = peer.request();
-        assert_eq!(header.api_version, 2);
+        assert_eq!(header.version, 2);
         peer.answer(
             &header,
             2,
@@ -131,7 +131,7 @@ fn pipelined_answers_are_received_in_any_order() {
                 controller_id,
                 ..Default::default()
             };
-            peer.answer(&header, header.api_version, &body);
+            peer.answer(&header, header.version, &body);
         }
     });
     let mut connection = Connection::connect(&address, &quick()).unwrap();
@@ -212,7 +212,7 @@ fn metadata(listener: &TcpListener) -> MetadataResponse {
 /// Answers one produce request; returns the value of its first record.
 fn produce(peer: &mut Peer, code: ErrorCode) -> Vec<u8> {
     let (header, mut body) = peer.request();
-    let request = ProduceRequest::decode(&mut body, header.api_version).unwrap();
+    let request = ProduceRequest::decode(&mut body, header.version).unwrap();
     let Some(Records::Held(batch)) = &request.topic_data[0].partition_data[0].records else {
         panic!("no records")
     };
@@ -233,14 +233,14 @@ fn produce(peer: &mut Peer, code: ErrorCode) -> Vec<u8> {
     };
     let topic = TopicProduceResponse {
         name: "t".to_owned(),
-        partition_responses: vec![answer],
+        partition_responses: [answer].into(),
         ..Default::default()
     };
     let body = ProduceResponse {
-        responses: vec![topic],
+        responses: [topic].into(),
         ..Default::default()
     };
-    peer.answer(&header, header.api_version, &body);
+    peer.answer(&header, header.version, &body);
     value
 }
 
@@ -250,7 +250,7 @@ fn a_batch_that_a_former_leader_refused_is_sent_again_after_fresh_metadata() {
         let mut first = Peer::accept(&listener);
         first.negotiate(&USUAL);
         let (header, _) = first.request();
-        first.answer(&header, header.api_version, &metadata(&listener));
+        first.answer(&header, header.version, &metadata(&listener));
         let mut leader = Peer::accept(&listener);
         leader.negotiate(&USUAL);
         assert_eq!(
@@ -258,8 +258,8 @@ fn a_batch_that_a_former_leader_refused_is_sent_again_after_fresh_metadata() {
             b"value"
         );
         let (header, _) = first.request();
-        assert_eq!(header.api_key, ApiKey::Metadata as i16);
-        first.answer(&header, header.api_version, &metadata(&listener));
+        assert_eq!(header.key, ApiKey::Metadata);
+        first.answer(&header, header.version, &metadata(&listener));
         assert_eq!(produce(&mut leader, ErrorCode::None), b"value");
     });
     let mut cluster = Cluster::connect(&address, ClusterOptions::default()).unwrap();
@@ -307,7 +307,7 @@ fn a_partition_without_leader_keeps_no_record_from_the_others() {
         let mut first = Peer::accept(&listener);
         first.negotiate(&USUAL);
         let (header, _) = first.request();
-        first.answer(&header, header.api_version, &half_led(&listener));
+        first.answer(&header, header.version, &half_led(&listener));
         let mut leader = Peer::accept(&listener);
         leader.negotiate(&USUAL);
         for _ in 0..2 {
@@ -316,8 +316,8 @@ fn a_partition_without_leader_keeps_no_record_from_the_others() {
         // Asked again for the other, which still has none.
         while first.0.peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
             let (header, _) = first.request();
-            assert_eq!(header.api_key, ApiKey::Metadata as i16);
-            first.answer(&header, header.api_version, &half_led(&listener));
+            assert_eq!(header.key, ApiKey::Metadata);
+            first.answer(&header, header.version, &half_led(&listener));
         }
     });
     let options = ClusterOptions {
@@ -361,7 +361,7 @@ fn a_topic_that_does_not_exist_is_not_waited_for() {
             results: vec![result],
             ..Default::default()
         };
-        peer.answer(&header, header.api_version, &answer);
+        peer.answer(&header, header.version, &answer);
         // Nothing comes behind it.
         assert_eq!(peer.0.read(&mut [0]).unwrap(), 0);
     });
@@ -383,7 +383,7 @@ fn a_refusal_that_no_retry_mends_is_reported_at_once() {
         let mut first = Peer::accept(&listener);
         first.negotiate(&USUAL);
         let (header, _) = first.request();
-        first.answer(&header, header.api_version, &metadata(&listener));
+        first.answer(&header, header.version, &metadata(&listener));
         let mut leader = Peer::accept(&listener);
         leader.negotiate(&USUAL);
         produce(&mut leader, ErrorCode::MessageTooLarge);

@@ -77,6 +77,7 @@ fn typed_default(place: &Place<'_>, f: &Field) -> String {
         Type::Uuid => "Uuid::ZERO".into(),
         Type::Str => "String::new()".into(),
         Type::Bytes => "Bytes::new()".into(),
+        Type::Array(_) if f.few => "Few::new()".into(),
         Type::Array(_) => "Vec::new()".into(),
         Type::Struct(name) => format!("{}::default()", place.struct_path(name)),
         Type::Float64 => "0.0".into(),
@@ -162,10 +163,11 @@ fn read(place: &Place<'_>, ty: &Type, f: &Field, form: &str, optional: bool) -> 
         Type::Struct(name) => format!("{}::read(d, v)", place.struct_path(name)),
         Type::Array(element) => {
             let min = place.message.element_min_bytes(element, f.versions);
-            format!(
-                "d.array{opt}({form}, {min}, v, {})",
-                element_reader(place, element, f)
-            )
+            let reader = element_reader(place, element, f);
+            match f.few {
+                true => format!("d.few({form}, {min}, v, {reader})"),
+                false => format!("d.array{opt}({form}, {min}, v, {reader})"),
+            }
         }
     }
 }

@@ -236,7 +236,10 @@ impl<'a> Place<'a> {
     }
 
     pub fn rust_type(&self, f: &Field) -> String {
-        let bare = self.bare_type(&f.ty);
+        let bare = match &f.ty {
+            Type::Array(element) if f.few => format!("Few<{}>", self.bare_type(element)),
+            ty => self.bare_type(ty),
+        };
         if f.null.is_some() || f.ty == Type::Records {
             format!("Option<{bare}>")
         } else {

@@ -79,6 +79,8 @@ pub struct Field {
     pub own: bool,
     /// A string that keeps its two-byte length in flexible versions.
     pub classic: bool,
+    /// An array that nearly always has one element.
+    pub few: bool,
 }
 
 /// One struct, `versions` being the hull of the fields that use it.

@@ -178,6 +178,7 @@ fn parse_field(line: &Line<'_>, context: Versions, message: Versions) -> Result<
         ignorable: false,
         own: false,
         classic: false,
+        few: false,
     };
     let is_range = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
     let mut flags = flags.iter().copied().peekable();
@@ -201,8 +202,12 @@ fn parse_field(line: &Line<'_>, context: Versions, message: Versions) -> Result<
             "ignorable" => field.ignorable = true,
             "own" => field.own = true,
             "classic" => field.classic = true,
+            "few" => field.few = true,
             other => return line.fault(format!("not understood: {other}")),
         }
+    }
+    if field.few && (!matches!(field.ty, Type::Array(_)) || field.null.is_some()) {
+        return line.fault("only an array that is never null has few elements");
     }
     Ok(field)
 }

@@ -1,9 +1,11 @@
 //! Reading.
 
+use std::str::Utf8Error;
+
 use bytes::{Buf, Bytes, BytesMut};
 use thalweg_types::{Uuid, limits};
 
-use super::{Form, Records};
+use super::{Few, Form, Records};
 
 /// Why bytes are not the message they were taken for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -250,6 +252,13 @@ impl Decoder {
     /// Unsigned varint of at most 32 bits.
     #[inline(never)]
     pub fn uvarint(&mut self) -> u32 {
+        if let Some(&byte) = self.buf.get(self.at)
+            && byte < 0x80
+        {
+            // Nearly all lengths and tag counts.
+            self.at += 1;
+            return byte.into();
+        }
         let mut value = 0u32;
         for shift in (0..35).step_by(7) {
             let [byte] = self.take();
@@ -308,6 +317,15 @@ impl Decoder {
     /// A string or null.
     #[inline(never)]
     pub fn string_opt(&mut self, form: Form) -> Option<String> {
+        self.string_by(form, |bytes| str::from_utf8(bytes).map(str::to_owned))
+    }
+
+    /// What `keep` makes of the bytes of a string, or null. It says whether they are UTF-8.
+    pub fn string_by<T>(
+        &mut self,
+        form: Form,
+        keep: impl FnOnce(&[u8]) -> Result<T, Utf8Error>,
+    ) -> Option<T> {
         let len = self.length_16(form)?;
         if len > i16::MAX as usize {
             self.fail(DecodeError::LongString(len));
@@ -316,8 +334,8 @@ impl Decoder {
             return None;
         }
         self.at += len;
-        match std::str::from_utf8(&self.buf[self.at - len..self.at]) {
-            Ok(text) => Some(text.to_owned()),
+        match keep(&self.buf[self.at - len..self.at]) {
+            Ok(text) => Some(text),
             Err(_) => {
                 self.fail(DecodeError::Utf8);
                 None
@@ -372,10 +390,21 @@ impl Decoder {
         let count = self.length_32(form)?;
         let count = self.admit(count, min, size_of::<T>());
         let mut elements = Vec::with_capacity(count);
-        while elements.len() < count && self.failed.is_none() {
-            elements.push(read(self, version));
-        }
+        elements.extend(self.elements(count, version, read));
         Some(elements)
+    }
+
+    /// As many elements as there are before an error.
+    fn elements<T>(
+        &mut self,
+        count: usize,
+        version: i16,
+        read: fn(&mut Decoder, i16) -> T,
+    ) -> impl Iterator<Item = T> {
+        (0..count).map_while(move |_| match self.failed {
+            None => Some(read(self, version)),
+            Some(_) => None,
+        })
     }
 
     /// An array; as [`Decoder::array_opt`].
@@ -388,6 +417,24 @@ impl Decoder {
     ) -> Vec<T> {
         let value = self.array_opt(form, min, version, read);
         self.some(value)
+    }
+
+    /// As [`Decoder::array`], for one that nearly always has one element.
+    pub fn few<T>(
+        &mut self,
+        form: Form,
+        min: usize,
+        version: i16,
+        read: fn(&mut Decoder, i16) -> T,
+    ) -> Few<T> {
+        let Some(count) = self.length_32(form) else {
+            self.fail(DecodeError::Null);
+            return Few::new();
+        };
+        let count = self.admit(count, min, size_of::<T>());
+        let mut elements = Few::with_capacity(count);
+        elements.extend(self.elements(count, version, read));
+        elements
     }
 
     /// `count` if so many elements that take at least `min` bytes each here and `size` bytes each
@@ -435,6 +482,11 @@ impl Decoder {
     /// Skips a tagged section of which no tag is known.
     #[inline(never)]
     pub fn skip_tags(&mut self, form: Form) {
+        if form == Form::Compact && self.buf.get(self.at) == Some(&0) {
+            // An empty one, as nearly all are.
+            self.at += 1;
+            return;
+        }
         let mut tags = self.tags(form);
         while self.next_tag(&mut tags).is_some() {
             self.skip_tag(&tags);

@@ -96,6 +96,20 @@ impl Encoder {
         }
     }
 
+    /// One that writes into `buf`, whatever that has room for, in place of what is there.
+    pub(crate) fn over(mut buf: Vec<u8>) -> Encoder {
+        buf.clear();
+        Encoder {
+            buf,
+            ..Encoder::default()
+        }
+    }
+
+    /// Bytes written so far, gaps not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.buf.len()
+    }
+
     /// The first error, if there was one.
     pub fn check(&self) -> Result<(), EncodeError> {
         match &self.failed {
@@ -130,6 +144,15 @@ impl Encoder {
             bytes: Bytes::from(self.buf),
             gaps: self.gaps,
         }
+    }
+
+    /// As [`Encoder::finish`], in memory of its own; gives the buffer back.
+    pub(crate) fn finish_copy(self) -> (Encoded, Vec<u8>) {
+        let encoded = Encoded {
+            bytes: Bytes::copy_from_slice(&self.buf),
+            gaps: self.gaps,
+        };
+        (encoded, self.buf)
     }
 
     /// Overwrites the first four bytes with the length of all that follows them, gaps included.

@@ -16,7 +16,7 @@
 //!
 //! # Copies
 //! `records` and `bytes` fields are split off the frame's buffer and share its memory. Strings are
-//! copied. An [`Encoder`] leaves a [`Gap`] where record data comes from elsewhere.
+//! copied, but for a client's name for itself. An [`Encoder`] leaves a [`Gap`] where record data comes from elsewhere.
 
 mod decode;
 mod encode;
@@ -25,7 +25,11 @@ pub use decode::{DecodeError, Decoder, Tag};
 pub use encode::{EncodeError, Encoded, Encoder, Gap, TagMark};
 
 use bytes::BytesMut;
+use smallvec::SmallVec;
 use std::fmt;
+
+/// A list that nearly always has one element, which is kept in place; only more of them are allocated.
+pub type Few<T> = SmallVec<[T; 1]>;
 
 /// How lengths and counts are written (KIP-482).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,8 @@
 //! batch: no copy of records, one CRC pass, one walk over uncompressed records; a batch for another
 //! core moves there by pointer.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,14 +24,14 @@ use thalweg_protocol::records::{
     self, BATCH_HEADER_BYTES, BatchSummary, Codec, Level, ProduceRules, RecordRefusal, Refusal,
     TimestampRule,
 };
+use thalweg_protocol::wire::Few;
 use thalweg_protocol::{ApiKey, ErrorCode, Records};
-use thalweg_reactor::time;
+use thalweg_reactor::{oneshot, task, time};
 use thalweg_replica::{Acks, Refused};
 use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, TURN_ELEMENT_BYTES, TURN_ELEMENTS_MAX};
-use thalweg_types::{PartitionIndex, TimestampMs, TopicId, TopicPartition};
+use thalweg_types::{PartitionIndex, ShardId, TimestampMs, TopicId, TopicPartition};
 
-use crate::append_group::{AppendAnswer, AppendTimes, Appended, Outcomes, Row};
-use crate::pace::Pace;
+use crate::append_group::{AppendGroup, AppendTimes, Appended, Outcomes, Row};
 use crate::peer::AppendAsk;
 use crate::service::Call;
 use crate::shard::Shard;
@@ -50,9 +51,9 @@ pub(crate) struct Producing {
     partition: Option<TopicPartition>,
     /// Of the owner that decided last, among those that have.
     times: Option<AppendTimes>,
-    /// Owners that have not answered: this core first, which needs no list.
-    here: Option<AppendAnswer>,
-    elsewhere: Vec<AppendAnswer>,
+    /// Owners that have not answered: this core, and others.
+    here: Option<Rc<AppendGroup>>,
+    elsewhere: Vec<oneshot::Receiver<Outcomes>>,
     /// Then the request is answered with what is known.
     deadline: Instant,
     permit: Option<MemoryPermit>,
@@ -65,52 +66,31 @@ pub(crate) async fn begin(
     call: &Call,
     permit: MemoryPermit,
 ) -> Producing {
-    let mut sorting = Sorting {
-        shard,
-        view: shard.view(),
-        call,
-        acks: Acks::from_wire(request.acks).map_err(Refused::code),
-        now: TimestampMs(time::unix_ms()),
-        here: Vec::new(),
-        elsewhere: Vec::new(),
-    };
-    let mut responses = Vec::with_capacity(request.topic_data.len());
-    let mut pace = Pace::default();
-    let mut topics = request.topic_data.into_iter();
-    // Taken in one step: what is borrowed in between would be part of every connection's task.
-    while let Some((id, mut left)) = sorting.begin_topic(topics.next(), &mut responses) {
-        pace.steps(1).await;
-        while !left.as_slice().is_empty() {
-            pace.steps(sorting.some(id, &mut left, &mut responses))
-                .await;
-        }
+    let deadline = call.conn.received() + wait_max(request.timeout_ms);
+    let mut sorting = Sorting::new(shard, request, call);
+    if sorting.slice() {
+        // On the heap: few requests are so long, and what one keeps in between would be part of every connection's task.
+        sorting = Box::pin(sorting.rest()).await;
     }
-    let partition = sorting.only();
-    // With invalid acks no batch got this far.
-    let acks = sorting.acks.unwrap_or(Acks::Leader);
-    let mut here = None;
-    if !sorting.here.is_empty() {
-        let owner = usize::from(shard.id.0);
-        here = Some(shard.append_at(owner, sorting.here, acks).await);
-    }
-    let mut elsewhere = Vec::new();
-    for (owner, asks) in sorting.elsewhere.into_iter().enumerate() {
-        if !asks.is_empty() {
-            elsewhere.push(shard.append_at(owner, asks, acks).await);
-        }
-    }
-    Producing {
+    let mut producing = Producing {
         response: ProduceResponse {
-            responses,
+            responses: sorting.responses,
             ..Default::default()
         },
-        partition,
+        partition: sorting.first.filter(|_| sorting.count == 1),
         times: None,
-        here,
-        elsewhere,
-        deadline: call.conn.received() + wait_max(request.timeout_ms),
+        here: sorting.here,
+        elsewhere: Vec::new(),
+        deadline,
         permit: Some(permit),
+    };
+    for (owner, asks) in sorting.elsewhere.into_iter().enumerate() {
+        if let (Ok(acks), false) = (sorting.acks, asks.is_empty()) {
+            let answer = shard.append_at(owner, asks, acks).await;
+            producing.elsewhere.push(answer);
+        }
     }
+    producing
 }
 
 /// `timeout_ms` is about waiting for other replicas. Until there are some, every answer only waits for
@@ -121,21 +101,27 @@ fn wait_max(timeout_ms: i32) -> Duration {
     asked.max(WRITE_WAIT_MAX)
 }
 
-/// Sorts the batches of one request by owner, and fills the rows of those that are refused.
+/// Sorts the batches of one request by owner, appends those of this core, and fills the rows of those that are
+/// refused.
 struct Sorting<'a> {
     shard: &'a Shard,
     view: Arc<ClusterView>,
     call: &'a Call,
     acks: Result<Acks, ErrorCode>,
     now: TimestampMs,
-    /// For partitions of this core.
-    here: Vec<AppendAsk>,
+    /// What is not sorted yet: topics, and batches of the last topic of `responses`, with its id if it may be written to.
+    topics: <Few<TopicProduceData> as IntoIterator>::IntoIter,
+    batches: <Few<PartitionProduceData> as IntoIterator>::IntoIter,
+    topic: Result<TopicId, ErrorCode>,
+    responses: Few<TopicProduceResponse>,
+    /// Of the batches that are not refused, the partition of the first and their number.
+    first: Option<TopicPartition>,
+    count: usize,
+    /// For partitions of this core, appended already.
+    here: Option<Rc<AppendGroup>>,
     /// For those of others, by owner; as long as the last of them asks for.
     elsewhere: Vec<Vec<AppendAsk>>,
 }
-
-/// What a request has for one topic and is not sorted yet.
-type Batches = std::vec::IntoIter<PartitionProduceData>;
 
 /// An error to report.
 struct Complaint {
@@ -179,21 +165,62 @@ impl From<Refusal> for Complaint {
     }
 }
 
-impl Sorting<'_> {
-    /// Begins the answer for a topic; gives the topic, if it may be written to, and what is to be answered.
-    fn begin_topic(
-        &self,
-        topic: Option<TopicProduceData>,
-        responses: &mut Vec<TopicProduceResponse>,
-    ) -> Option<(Result<TopicId, ErrorCode>, Batches)> {
-        let topic = topic?;
-        let id = self.find(&topic);
-        responses.push(TopicProduceResponse {
+impl<'a> Sorting<'a> {
+    fn new(shard: &'a Shard, request: ProduceRequest, call: &'a Call) -> Sorting<'a> {
+        Sorting {
+            shard,
+            view: shard.view(),
+            call,
+            acks: Acks::from_wire(request.acks).map_err(Refused::code),
+            now: TimestampMs(time::unix_ms()),
+            responses: Few::with_capacity(request.topic_data.len()),
+            topics: request.topic_data.into_iter(),
+            batches: Few::new().into_iter(),
+            topic: Err(ErrorCode::UnknownTopicOrPartition),
+            first: None,
+            count: 0,
+            here: None,
+            elsewhere: Vec::new(),
+        }
+    }
+
+    /// Sorts as much as one turn of the core has room for; a large batch is several elements of work. Says whether
+    /// there may be more.
+    fn slice(&mut self) -> bool {
+        let mut done = 0;
+        while done < TURN_ELEMENTS_MAX {
+            if let Some(data) = self.batches.next() {
+                done += 1 + data.records.as_ref().map_or(0, Records::len) / TURN_ELEMENT_BYTES;
+                self.sort(data);
+            } else if let Some(topic) = self.topics.next() {
+                done += 1;
+                self.begin_topic(topic);
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sorts all that is left, in slices.
+    async fn rest(mut self) -> Sorting<'a> {
+        loop {
+            task::yield_now().await;
+            if !self.slice() {
+                return self;
+            }
+        }
+    }
+
+    /// Begins the answer for a topic.
+    fn begin_topic(&mut self, topic: TopicProduceData) {
+        self.topic = self.find(&topic);
+        self.responses.push(TopicProduceResponse {
             name: topic.name,
             topic_id: topic.topic_id,
-            partition_responses: Vec::with_capacity(topic.partition_data.len()),
+            partition_responses: Few::with_capacity(topic.partition_data.len()),
         });
-        Some((id, topic.partition_data.into_iter()))
+        self.batches = topic.partition_data.into_iter();
     }
 
     /// The topic, if it may be written to.
@@ -218,65 +245,57 @@ impl Sorting<'_> {
         })
     }
 
-    /// Sorts as many batches of the topic `id`, which is the last of `responses`, as one turn of the core has room for;
-    /// says how many elements of work they are: a large batch is several.
-    fn some(
-        &mut self,
-        id: Result<TopicId, ErrorCode>,
-        left: &mut Batches,
-        responses: &mut [TopicProduceResponse],
-    ) -> usize {
-        let Some((of, before)) = responses.split_last_mut() else {
-            return 0;
+    /// Appends a batch of the last topic or puts it among those of its owner, and adds its row to the answer.
+    fn sort(&mut self, data: PartitionProduceData) {
+        let Some(topic) = self.responses.len().checked_sub(1) else {
+            return;
         };
-        let rows = &mut of.partition_responses;
-        let mut done = 0;
-        while done < TURN_ELEMENTS_MAX
-            && let Some(data) = left.next()
-        {
-            done += 1 + data.records.as_ref().map_or(0, Records::len) / TURN_ELEMENT_BYTES;
-            let mut row = PartitionProduceResponse {
-                index: data.index,
-                base_offset: -1,
-                ..Default::default()
-            };
-            let at = Row {
-                topic: before.len(),
-                partition: rows.len(),
-            };
-            let partition = PartitionIndex(data.index);
-            let id = id.map(|topic| TopicPartition { topic, partition });
-            match self.check(id, data.records, at) {
-                Ok((owner, ask)) => {
-                    row.error_code = ErrorCode::RequestTimedOut.code();
-                    self.asks_of(owner).push(ask);
-                }
-                Err(complaint) => {
-                    row.error_code = complaint.error.code();
-                    row.error_message = complaint.text;
-                    row.record_errors = complaint.records;
-                }
+        let at = Row {
+            topic,
+            partition: self.responses[topic].partition_responses.len(),
+        };
+        let mut row = PartitionProduceResponse {
+            index: data.index,
+            base_offset: -1,
+            ..Default::default()
+        };
+        let partition = PartitionIndex(data.index);
+        let id = self.topic.map(|topic| TopicPartition { topic, partition });
+        match self.take(id, data.records, at) {
+            // Until its outcome is known.
+            Ok(()) => row.error_code = ErrorCode::RequestTimedOut.code(),
+            Err(complaint) => {
+                row.error_code = complaint.error.code();
+                row.error_message = complaint.text;
+                row.record_errors = complaint.records;
             }
-            rows.push(row);
         }
-        done
+        self.responses[topic].partition_responses.push(row);
     }
 
-    /// The partition of the only batch of the request.
-    fn only(&self) -> Option<TopicPartition> {
-        let mut all = self.here.iter().chain(self.elsewhere.iter().flatten());
-        let first = all.next()?;
-        all.next().is_none().then_some(first.id)
-    }
-
-    fn asks_of(&mut self, owner: usize) -> &mut Vec<AppendAsk> {
-        if owner == usize::from(self.shard.id.0) {
-            return &mut self.here;
+    /// The batch is on its way, unless it is refused.
+    fn take(
+        &mut self,
+        id: Result<TopicPartition, ErrorCode>,
+        records: Option<Records>,
+        row: Row,
+    ) -> Result<(), Complaint> {
+        let acks = self.acks?;
+        let (owner, ask) = self.check(id, records, row)?;
+        self.first.get_or_insert(ask.id);
+        self.count += 1;
+        if owner == self.shard.id {
+            let group = self.here.get_or_insert_with(AppendGroup::new);
+            group.one_more();
+            self.shard.append_here(ask, acks, group);
+            return Ok(());
         }
+        let owner = usize::from(owner.0);
         if self.elsewhere.len() <= owner {
             self.elsewhere.resize_with(owner + 1, Vec::new);
         }
-        &mut self.elsewhere[owner]
+        self.elsewhere[owner].push(ask);
+        Ok(())
     }
 
     fn check(
@@ -284,8 +303,7 @@ impl Sorting<'_> {
         id: Result<TopicPartition, ErrorCode>,
         records: Option<Records>,
         row: Row,
-    ) -> Result<(usize, AppendAsk), Complaint> {
-        self.acks?;
+    ) -> Result<(ShardId, AppendAsk), Complaint> {
         let id = id?;
         let unknown = ErrorCode::UnknownTopicOrPartition;
         let owner = self.view.owner(id).ok_or(unknown)?;
@@ -300,16 +318,14 @@ impl Sorting<'_> {
         if let Some((codec, level)) = stored_codec(&config, &summary) {
             batch = recompressed(batch, &mut summary, codec, level, &rules)?;
         }
-        Ok((
-            usize::from(owner.0),
-            AppendAsk {
-                row,
-                id,
-                batch,
-                summary,
-                received: self.now,
-            },
-        ))
+        let ask = AppendAsk {
+            row,
+            id,
+            batch,
+            summary,
+            received: self.now,
+        };
+        Ok((owner, ask))
     }
 }
 
@@ -437,7 +453,7 @@ impl Producing {
     /// Fills the rows of owners that have answered; ready when all have.
     fn poll_outcomes(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (response, last) = (&mut self.response, &mut self.times);
-        let mut take = |answer: &mut AppendAnswer| match answer.poll(cx) {
+        let mut take = |outcomes: Poll<Outcomes>| match outcomes {
             Poll::Ready(outcomes) => {
                 // Of several owners the last one is to blame.
                 let known =
@@ -450,10 +466,13 @@ impl Producing {
             }
             Poll::Pending => false,
         };
-        if self.here.as_mut().is_some_and(&mut take) {
+        if self.here.as_ref().is_some_and(|here| take(here.poll(cx))) {
             self.here = None;
         }
-        self.elsewhere.retain_mut(|answer| !take(answer));
+        self.elsewhere.retain_mut(|answer| {
+            let outcomes = Pin::new(answer).poll(cx);
+            !take(outcomes.map(Option::unwrap_or_default))
+        });
         match self.here.is_none() && self.elsewhere.is_empty() {
             true => Poll::Ready(()),
             false => Poll::Pending,

@@ -66,6 +66,8 @@ fn faults_name_their_line() {
         ),
         ("data Y versions 0\n", 2, "its flexible versions"),
         ("  a string tag x\n", 2, "not a number"),
+        ("  a int32 few\n", 2, "only an array"),
+        ("  a []int32 null few\n", 2, "only an array"),
     ] {
         let error = parse(&format!("{head}{body}")).expect_err(body);
         assert!(error.what.contains(what), "{body}: {}", error.what);

@@ -245,16 +245,27 @@ fn request_headers_are_version_1_or_2_and_the_client_id_stays_classic() {
     // Version 9 of ApiVersions does not exist; its header is readable all the same (KIP-511).
     let bytes = encode(&header, 2).expect("encoded");
     assert_eq!(bytes, b"\0\x12\0\x09\0\0\0\x04\0\x02me\0");
-    let (back, _) = frame::decode_request_header(BytesMut::from(&bytes[..])).expect("decoded");
-    assert_eq!(back, header);
+    let owned = |id: &[u8]| str::from_utf8(id).map(str::to_owned);
+    let (back, body) =
+        frame::decode_request_header(BytesMut::from(&bytes[..]), owned).expect("decoded");
+    assert_eq!(
+        (back.key as i16, back.version, back.correlation_id),
+        (header.api_key, header.api_version, header.correlation_id)
+    );
+    assert_eq!((back.client_id, body.remaining()), (header.client_id, 0));
+    let foreign = BytesMut::from(&b"\0\x12\0\0\0\0\0\x04\0\x01\xff"[..]);
+    assert_eq!(
+        frame::decode_request_header(foreign, owned).err(),
+        Some(DecodeError::Utf8)
+    );
     let unknown = BytesMut::from(&[0x7f, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff][..]);
     assert_eq!(
-        frame::decode_request_header(unknown).err(),
+        frame::decode_request_header(unknown, owned).err(),
         Some(DecodeError::ApiKey(0x7fff))
     );
     let short = BytesMut::from(&[0, 1, 0][..]);
     assert!(matches!(
-        frame::decode_request_header(short),
+        frame::decode_request_header(short, owned),
         Err(DecodeError::Short { .. })
     ));
 }
