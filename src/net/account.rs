@@ -96,9 +96,8 @@ impl Answered {
         let begun = account.begun.unwrap_or(dispatched);
         spent.add(Cause::Queue, begun.saturating_duration_since(received));
         spent.merge(&account.spent);
-        let in_order = sending.began.saturating_duration_since(self.ready);
-        if !in_order.is_zero() {
-            spent.add(Cause::Order, in_order);
+        if sending.began > self.ready {
+            spent.add(Cause::Order, sending.began - self.ready);
         }
         spent.merge(&sending.spent);
         let before = arriving.total_us();

@@ -66,31 +66,13 @@ pub(crate) async fn begin(
     call: &Call,
     permit: MemoryPermit,
 ) -> Producing {
-    let deadline = call.conn.received() + wait_max(request.timeout_ms);
-    let mut sorting = Sorting::new(shard, request, call);
-    if sorting.slice() {
-        // On the heap: few requests are so long, and what one keeps in between would be part of every connection's task.
-        sorting = Box::pin(sorting.rest()).await;
+    let mut sorting = Sorting::new(shard, request, call, permit);
+    sorting.slice();
+    match sorting.is_done() {
+        true => sorting.finish(),
+        // On the heap: what one keeps while it waits would be part of every connection's task.
+        false => Box::pin(sorting.go_on()).await,
     }
-    let mut producing = Producing {
-        response: ProduceResponse {
-            responses: sorting.responses,
-            ..Default::default()
-        },
-        partition: sorting.first.filter(|_| sorting.count == 1),
-        times: None,
-        here: sorting.here,
-        elsewhere: Vec::new(),
-        deadline,
-        permit: Some(permit),
-    };
-    for (owner, asks) in sorting.elsewhere.into_iter().enumerate() {
-        if let (Ok(acks), false) = (sorting.acks, asks.is_empty()) {
-            let answer = shard.append_at(owner, asks, acks).await;
-            producing.elsewhere.push(answer);
-        }
-    }
-    producing
 }
 
 /// `timeout_ms` is about waiting for other replicas. Until there are some, every answer only waits for
@@ -121,6 +103,8 @@ struct Sorting<'a> {
     here: Option<Rc<AppendGroup>>,
     /// For those of others, by owner; as long as the last of them asks for.
     elsewhere: Vec<Vec<AppendAsk>>,
+    deadline: Instant,
+    permit: MemoryPermit,
 }
 
 /// An error to report.
@@ -166,7 +150,12 @@ impl From<Refusal> for Complaint {
 }
 
 impl<'a> Sorting<'a> {
-    fn new(shard: &'a Shard, request: ProduceRequest, call: &'a Call) -> Sorting<'a> {
+    fn new(
+        shard: &'a Shard,
+        request: ProduceRequest,
+        call: &'a Call,
+        permit: MemoryPermit,
+    ) -> Sorting<'a> {
         Sorting {
             shard,
             view: shard.view(),
@@ -181,12 +170,13 @@ impl<'a> Sorting<'a> {
             count: 0,
             here: None,
             elsewhere: Vec::new(),
+            deadline: call.conn.received() + wait_max(request.timeout_ms),
+            permit,
         }
     }
 
-    /// Sorts as much as one turn of the core has room for; a large batch is several elements of work. Says whether
-    /// there may be more.
-    fn slice(&mut self) -> bool {
+    /// Sorts as much as one turn of the core has room for; a large batch is several elements of work.
+    fn slice(&mut self) {
         let mut done = 0;
         while done < TURN_ELEMENTS_MAX {
             if let Some(data) = self.batches.next() {
@@ -196,19 +186,54 @@ impl<'a> Sorting<'a> {
                 done += 1;
                 self.begin_topic(topic);
             } else {
-                return false;
+                return;
             }
         }
-        true
     }
 
-    /// Sorts all that is left, in slices.
-    async fn rest(mut self) -> Sorting<'a> {
-        loop {
+    /// True when nothing is left to sort.
+    fn is_sorted(&self) -> bool {
+        self.batches.as_slice().is_empty() && self.topics.as_slice().is_empty()
+    }
+
+    /// True when all is sorted and nothing goes to another core.
+    fn is_done(&self) -> bool {
+        self.is_sorted() && self.elsewhere.is_empty()
+    }
+
+    /// Sorts what is left, in slices, and queues at other cores what is theirs.
+    async fn go_on(mut self) -> Producing {
+        while !self.is_sorted() {
             task::yield_now().await;
-            if !self.slice() {
-                return self;
+            self.slice();
+        }
+        let elsewhere = std::mem::take(&mut self.elsewhere);
+        let (shard, acks) = (self.shard, self.acks);
+        let mut producing = self.finish();
+        for (owner, asks) in elsewhere.into_iter().enumerate() {
+            // With invalid acks no batch got this far.
+            if let Ok(acks) = acks
+                && !asks.is_empty()
+            {
+                let answer = shard.append_at(owner, asks, acks).await;
+                producing.elsewhere.push(answer);
             }
+        }
+        producing
+    }
+
+    fn finish(self) -> Producing {
+        Producing {
+            response: ProduceResponse {
+                responses: self.responses,
+                ..Default::default()
+            },
+            partition: self.first.filter(|_| self.count == 1),
+            times: None,
+            here: self.here,
+            elsewhere: Vec::new(),
+            deadline: self.deadline,
+            permit: Some(self.permit),
         }
     }
 
