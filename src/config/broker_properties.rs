@@ -753,6 +753,55 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "A follower that has not caught up for that long leaves the in-sync replicas.",
     ),
     Property::broker(
+        "sasl.kerberos.min.time.before.relogin",
+        ANY_LONG,
+        "60000",
+        "Milliseconds between two logins by Kerberos. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
+        "sasl.kerberos.ticket.renew.jitter",
+        Kind::Double(0.0, 1.0),
+        "0.05",
+        "Random part of the time to the renewal of a Kerberos ticket. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
+        "sasl.kerberos.ticket.renew.window.factor",
+        Kind::Double(0.0, 1.0),
+        "0.8",
+        "Part of a Kerberos ticket's life after which it is renewed. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
+        "sasl.login.refresh.buffer.seconds",
+        Kind::Short(Bounds::any()),
+        "300",
+        "Seconds before a credential ends by which it is renewed. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
+        "sasl.login.refresh.min.period.seconds",
+        Kind::Short(Bounds::any()),
+        "60",
+        "Seconds that a credential is used at least before it is renewed. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
+        "sasl.login.refresh.window.factor",
+        Kind::Double(0.0, 1.0),
+        "0.8",
+        "Part of a credential's life after which it is renewed. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
+        "sasl.login.refresh.window.jitter",
+        Kind::Double(0.0, 1.0),
+        "0.05",
+        "Random part of the time to the renewal of a credential. Authentication does not exist in this version.",
+    )
+    .live(),
+    Property::broker(
         "socket.listen.backlog.size",
         POSITIVE_INT,
         "50",
