@@ -1,6 +1,7 @@
 //! Static members (KIP-345): who comes again under the same `group.instance.id` is the same member
 //! under a new id. Whoever holds the old id is fenced off.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
@@ -12,6 +13,7 @@ use crate::group::{Group, State};
 use crate::member::{Member, Waiting};
 use crate::membership::cancel;
 use crate::record::Record;
+use crate::subscription::{self, CONSUMER};
 use crate::timers::Timer;
 use crate::turn::{Then, Turn};
 
@@ -80,8 +82,11 @@ impl Group {
             self.leader = Some(Rc::clone(&new));
         }
         cancel(turn, before.waiting, ErrorCode::FencedInstanceId);
-        let goes_on = self.state == State::Stable && self.select_protocol() == self.protocol;
+        let goes_on = self.state == State::Stable
+            && self.select_protocol() == self.protocol
+            && !self.subscribes_anew(&before, &new);
         if !goes_on {
+            self.history.rejoined(turn.now);
             self.await_join(&new, token);
             self.rebalance_or_complete(turn);
             return;
@@ -109,6 +114,22 @@ impl Group {
             was_leader,
         };
         turn.write(&self.id, vec![record], Then::Replace(replacement));
+    }
+
+    /// Whether a consumer came again with other topics than it had: the leader has to hear of them. Of other bytes in
+    /// its metadata Kafka makes no round for a static member, and nor is there one here.
+    fn subscribes_anew(&self, before: &Member, now: &str) -> bool {
+        let (Some(protocol), Some(now)) = (&self.protocol, self.members.get(now)) else {
+            return false;
+        };
+        if self.protocol_type.as_deref() != Some(CONSUMER) {
+            return false;
+        }
+        let (had, has) = (before.metadata(protocol), now.metadata(protocol));
+        match (subscription::topics_of(&had), subscription::topics_of(&has)) {
+            (Some(had), Some(has)) => BTreeSet::from_iter(had) != BTreeSet::from_iter(has),
+            (None, _) | (_, None) => false,
+        }
     }
 
     /// The replacement is written.
