@@ -180,6 +180,8 @@ impl Group {
                 return Err(Refusal::new(ErrorCode::UnknownMemberId, message));
             }
             self.check_room(turn)?;
+            // A client that had the id before, under another instance id or none, begins anew.
+            self.take_out(turn, id);
             let mut member = ConsumerMember::new(Rc::clone(id));
             member.instance = instance.map(Rc::from);
             self.consumer.get_or_insert_default().put(member);
@@ -201,8 +203,13 @@ impl Group {
             let message = format!("InstanceId is in use by member {known}, which has not left.");
             return Err(Refusal::new(ErrorCode::UnreleasedInstanceId, message));
         }
+        // What the id had under another instance is to be shared out anew.
+        let admitted = match self.take_out(turn, id) {
+            Some(_) => Admitted::New,
+            None => Admitted::Known,
+        };
         self.replace_consumer(turn, &known, id);
-        Ok(Admitted::Known)
+        Ok(admitted)
     }
 
     /// Bounds on members and on what they hold.
