@@ -355,7 +355,7 @@ impl ConsumerGroup {
         let member = self.members.get(id).ok_or(ErrorCode::UnknownMemberId)?;
         match epoch == member.epoch {
             true => Ok(()),
-            false => Err(ErrorCode::StaleMemberEpoch),
+            false => Err(member.stale()),
         }
     }
 
