@@ -40,6 +40,28 @@ fn unknown_topic(version: i16) -> ErrorCode {
     }
 }
 
+/// What is asked for of one group's offsets: those behind `after`, where all of them are asked for.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) request: OffsetFetchRequestGroup,
+    pub(crate) after: Option<PlaceName>,
+}
+
+impl Fetch {
+    /// Offsets that are looked up for it, in a group that has so many.
+    fn rows_of(&self, all: usize) -> usize {
+        match &self.request.topics {
+            None => all.clamp(1, OFFSET_FETCH_ROWS_PER_TURN),
+            Some(topics) => {
+                let rows = topics
+                    .iter()
+                    .map(|topic| topic.partition_indexes.len().max(1));
+                rows.sum()
+            }
+        }
+    }
+}
+
 impl Group {
     /// Checks a commit and writes what may be written; `None` when the answer waits for the write.
     pub(crate) fn commit(
@@ -113,7 +135,7 @@ impl Group {
             return Some(answer);
         }
         self.writes += 1;
-        turn.write(&self.id, records, Then::Commit(token, answer));
+        self.last_commit = Some(turn.write(&self.id, records, Then::Commit(token, answer)));
         None
     }
 
@@ -127,13 +149,29 @@ impl Group {
 }
 
 impl Coordinator {
-    /// Committed offsets; -1 where there is none, which is no error (RP-118).
-    pub(crate) fn fetch_offsets(
-        &self,
-        request: &OffsetFetchRequestGroup,
+    /// As [`Coordinator::fetch_offsets`]. Who asks for what will not change by itself (KIP-447) waits for the commits
+    /// that are on their way: the member that sent them may be gone without an answer, and whoever takes over must
+    /// not begin in front of them. `None` while it waits.
+    pub(crate) fn fetch_settled_offsets(
+        &mut self,
+        fetch: Fetch,
         wanted: Stability,
-        after: Option<PlaceName>,
-    ) -> OffsetsPage {
+        token: Token,
+    ) -> Option<Answer> {
+        if wanted == Stability::Stable {
+            let group = self.groups.get(fetch.request.group_id.as_str());
+            let (last, all) = group.map_or((None, 0), |g| (g.last_commit, g.offsets.len()));
+            if let Some(pending) = last.and_then(|last| self.writes.pending.get_mut(&last)) {
+                let rows = fetch.rows_of(all);
+                return pending.park(token, fetch, rows);
+            }
+        }
+        Some(self.fetch_offsets(fetch, wanted).into())
+    }
+
+    /// Committed offsets; -1 where there is none, which is no error (RP-118).
+    pub(crate) fn fetch_offsets(&self, fetch: Fetch, wanted: Stability) -> OffsetsPage {
+        let Fetch { request, after } = fetch;
         let group = self.groups.get(request.group_id.as_str());
         let group = group.map(|group| &**group);
         if let Some(consumer) = group.and_then(|group| group.consumer.as_deref())

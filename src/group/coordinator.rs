@@ -13,9 +13,10 @@ use thalweg_types::TimestampMs;
 use thalweg_types::limits::COORDINATOR_TIMERS_PER_TURN;
 
 use crate::ask::{
-    Answer, Ask, Caller, Effect, Now, Token, WriteId, refused_commit, refused_join,
+    Answer, Ask, Caller, Effect, Now, Stability, Token, WriteId, refused_commit, refused_join,
     refused_members, refused_sync,
 };
+use crate::commit::Fetch;
 use crate::group::{Group, State};
 use crate::pending_offsets::Place;
 use crate::record::Record;
@@ -166,7 +167,7 @@ impl Coordinator {
             Ask::Leave(request) => Some(self.leave(now, &request, out)),
             Ask::Commit(request) => self.commit(now, caller.version, &request, token, out),
             Ask::FetchOffsets(request, wanted, after) => {
-                Some(self.fetch_offsets(&request, wanted, after).into())
+                self.fetch_settled_offsets(Fetch { request, after }, wanted, token)
             }
             Ask::DeleteOffsets(request) => self.delete_offsets(now, &request, token, out),
             Ask::List(query, after) => Some(Answer::List(Ok(self.list(&query, after.as_deref())))),
@@ -192,7 +193,8 @@ impl Coordinator {
     /// # Panics
     /// When no such write is on its way.
     pub fn on_written(&mut self, now: Now, id: WriteId, out: &mut Vec<Effect>) {
-        let pending = self.take_write(id);
+        let mut pending = self.take_write(id);
+        let fetches = std::mem::take(&mut pending.fetches);
         self.with_turn(&pending.group, now, out, |group, turn| {
             group.writes -= 1;
             let records = pending.records.len();
@@ -233,6 +235,15 @@ impl Coordinator {
                 turn.answer(token, answer);
             }
         });
+        self.answer_fetches(fetches, out);
+    }
+
+    /// Tells those who waited for a write what is committed now.
+    fn answer_fetches(&self, fetches: Vec<(Token, Fetch)>, out: &mut Vec<Effect>) {
+        for (token, fetch) in fetches {
+            let answer = self.fetch_offsets(fetch, Stability::Stable).into();
+            out.push(Effect::Answer { token, answer });
+        }
     }
 
     /// A write failed, and nothing of it will be in the log.
@@ -246,7 +257,8 @@ impl Coordinator {
         error: ErrorCode,
         out: &mut Vec<Effect>,
     ) {
-        let pending = self.take_write(id);
+        let mut pending = self.take_write(id);
+        let fetches = std::mem::take(&mut pending.fetches);
         let code = told(error);
         let lost = pending.records;
         self.with_bare_turn(&pending.group, now, out, |group, turn| {
@@ -281,6 +293,7 @@ impl Coordinator {
                 Then::Retire { since } => group.transition(State::Empty, since),
             }
         });
+        self.answer_fetches(fetches, out);
     }
 
     /// When [`Coordinator::on_time`] is wanted next, in monotonic milliseconds.
@@ -552,7 +565,7 @@ impl Coordinator {
     }
 }
 
-fn check_id(group: &str) -> Result<(), ErrorCode> {
+pub(crate) fn check_id(group: &str) -> Result<(), ErrorCode> {
     match group.is_empty() {
         true => Err(ErrorCode::InvalidGroupId),
         false => Ok(()),

@@ -123,6 +123,8 @@ pub(crate) struct Group {
     pub(crate) unlogged: BTreeSet<Key>,
     /// The last write of such records.
     pub(crate) last_log: Option<WriteId>,
+    /// The last write of offsets that a client commits.
+    pub(crate) last_commit: Option<WriteId>,
     pub(crate) offsets: Offsets,
     /// In transactions that have not ended.
     pub(crate) pending_offsets: PendingOffsets,
@@ -161,6 +163,7 @@ impl Group {
             consumer: None,
             unlogged: BTreeSet::new(),
             last_log: None,
+            last_commit: None,
             offsets: Offsets::default(),
             pending_offsets: PendingOffsets::default(),
             member_bytes: 0,

@@ -7,9 +7,12 @@ use bytes::Bytes;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::{OffsetCommitResponse, OffsetDeleteResponse};
 
+use thalweg_protocol::ErrorCode;
 use thalweg_types::TimestampMs;
+use thalweg_types::limits::OFFSET_FETCH_ROWS_PER_TURN;
 
-use crate::ask::{Answer, Effect, Now, Token, WriteId};
+use crate::ask::{Answer, Ask, Effect, Now, Stability, Token, WriteId};
+use crate::commit::Fetch;
 use crate::consumer::Key;
 use crate::record::Record;
 use crate::settings::Settings;
@@ -54,6 +57,25 @@ pub(crate) struct Pending {
     pub(crate) then: Then,
     /// Who else is told when it is committed, and what.
     pub(crate) also: Vec<(Token, Answer)>,
+    /// Who is told what has been committed, once it is or has failed.
+    pub(crate) fetches: Vec<(Token, Fetch)>,
+    /// Offsets to be looked up for them, at most.
+    fetched_rows: usize,
+}
+
+impl Pending {
+    /// Lets a fetch of so many offsets wait for the write. The answer when as much waits already as one turn of the core
+    /// may look up: its client comes again.
+    pub(crate) fn park(&mut self, token: Token, fetch: Fetch, rows: usize) -> Option<Answer> {
+        self.fetched_rows += rows;
+        if self.fetched_rows > OFFSET_FETCH_ROWS_PER_TURN && !self.fetches.is_empty() {
+            self.fetched_rows -= rows;
+            let asked = Ask::FetchOffsets(fetch.request, Stability::Stable, fetch.after);
+            return Some(asked.refused(ErrorCode::CoordinatorLoadInProgress));
+        }
+        self.fetches.push((token, fetch));
+        None
+    }
 }
 
 /// The writes on their way, oldest first.
@@ -114,6 +136,8 @@ impl Turn<'_> {
             records,
             then,
             also: Vec::new(),
+            fetches: Vec::new(),
+            fetched_rows: 0,
         };
         self.writes.pending.insert(id, pending);
         id

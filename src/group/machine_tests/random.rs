@@ -21,6 +21,7 @@ use thalweg_types::{ProducerId, TimestampMs, TopicId};
 
 use super::dice::{Dice, for_each_seed};
 use super::world::{Logged, World};
+use crate::commit::Fetch;
 use crate::{Answer, Ask, Caller, Committed, Outcome, Record, Settings, Stability, Token};
 
 const SEEDS: u64 = 300;
@@ -521,7 +522,11 @@ fn unstable(world: &World) -> BTreeSet<i32> {
         topics: None,
         ..Default::default()
     };
-    let answer = world.machine.fetch_offsets(&group, Stability::Stable, None);
+    let fetch = Fetch {
+        request: group,
+        after: None,
+    };
+    let answer = world.machine.fetch_offsets(fetch, Stability::Stable);
     let rows = answer
         .group
         .topics
