@@ -138,7 +138,8 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`ClientError`]. What the coordinator says against one member stands at its place in the answer:
-    /// UNKNOWN_MEMBER_ID when it is not there, or speaks the newer protocol and is not named by its instance.
+    /// UNKNOWN_MEMBER_ID when it is not there; brokers before 4.0 also say so of one that speaks the newer protocol and is
+    /// not named by its instance.
     pub fn remove_members(
         &mut self,
         group: &str,

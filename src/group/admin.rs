@@ -94,7 +94,6 @@ impl Coordinator {
         };
         let has_members = self.groups.get(id).is_some_and(|g| g.member_count() > 0);
         let code = match self.groups.get(id).map(|group| group.state) {
-            _any if id.is_empty() => ErrorCode::InvalidGroupId,
             None | Some(State::Dead) => ErrorCode::GroupIdNotFound,
             Some(State::PreparingRebalance | State::CompletingRebalance | State::Stable) => {
                 ErrorCode::NonEmptyGroup

@@ -60,11 +60,13 @@ pub struct GroupQuery {
 }
 
 impl GroupQuery {
-    /// Names of states (KIP-518) and of types (KIP-848), in any case; none of a kind asks for all.
+    /// Names of states (KIP-518) and of types (KIP-848), in any case and with blanks around them; none of a kind asks for
+    /// all.
     #[must_use]
     pub fn new(states: &[String], types: &[String]) -> GroupQuery {
         let named = |names: &[String], name: &str| {
-            names.is_empty() || names.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+            let is_name = |wanted: &String| wanted.trim().eq_ignore_ascii_case(name);
+            names.is_empty() || names.iter().any(is_name)
         };
         let mut wanted = Vec::new();
         if named(types, TYPE_CLASSIC) {
@@ -375,7 +377,7 @@ mod tests {
     fn a_query_is_small_whatever_it_names() {
         assert_eq!(GroupQuery::new(&[], &[]).wanted.len(), 9);
         let many = names(&["stable", "no state"].repeat(10_000));
-        let query = GroupQuery::new(&many, &names(&["Classic", "consumer"]));
+        let query = GroupQuery::new(&many, &names(&["Classic", " consumer"]));
         let stable = [
             Shown::Classic(State::Stable),
             Shown::Consumer(ConsumerState::Stable),

@@ -21,7 +21,7 @@ use thalweg_types::{TimestampMs, TopicId};
 
 use crate::ask::{Answer, Effect, Now, OffsetsPage, PlaceName, Stability, Token, refused_commit};
 use crate::consumer::Movable;
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, check_id};
 use crate::group::{Group, State};
 use crate::offsets::Committed;
 use crate::orphans::{is_of, remembered};
@@ -291,6 +291,9 @@ impl Coordinator {
             };
             Some(Answer::from(answer))
         };
+        if let Err(code) = check_id(&request.group_id) {
+            return refuse(code);
+        }
         let Some(group) = self.groups.get(request.group_id.as_str()) else {
             return refuse(ErrorCode::GroupIdNotFound);
         };

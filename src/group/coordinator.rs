@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{
-    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
-    SyncGroupRequest,
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, LeaveGroupRequest, LeaveGroupResponse,
+    OffsetCommitRequest, SyncGroupRequest,
 };
 use thalweg_types::TimestampMs;
 use thalweg_types::limits::COORDINATOR_TIMERS_PER_TURN;
@@ -436,7 +436,11 @@ impl Coordinator {
         let mut answer = refused_members(request, ErrorCode::UnknownMemberId);
         self.with_turn(&request.group_id, now, out, |group, turn| {
             answer = match group.state {
-                State::Dead => refused_members(request, ErrorCode::CoordinatorNotAvailable),
+                // Said of all of them at once, as in Kafka: the client looks for the coordinator again.
+                State::Dead => LeaveGroupResponse {
+                    error_code: ErrorCode::CoordinatorNotAvailable.code(),
+                    ..LeaveGroupResponse::default()
+                },
                 State::Empty
                 | State::PreparingRebalance
                 | State::CompletingRebalance

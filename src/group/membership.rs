@@ -339,15 +339,18 @@ impl Group {
         turn: &mut Turn<'_>,
         request: &LeaveGroupRequest,
     ) -> LeaveGroupResponse {
-        let before = (self.members.len(), self.pending.len());
+        let before = (self.member_count(), self.pending.len());
         let mut one = |member: &MemberIdentity| MemberResponse {
             member_id: member.member_id.clone(),
             group_instance_id: member.group_instance_id.clone(),
             error_code: self.leave_one(turn, member).code(),
         };
         let members = request.members.iter().map(&mut one).collect();
-        if self.members.len() < before.0 {
-            self.after_removal(turn);
+        if self.member_count() < before.0 {
+            match self.consumer {
+                Some(_) => self.raise_epoch(turn),
+                None => self.after_removal(turn),
+            }
         } else if self.pending.len() < before.1 {
             self.after_forgetting(turn);
         }

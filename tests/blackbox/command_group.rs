@@ -534,12 +534,14 @@ fn static_members_that_are_away_are_shown_and_removed() {
         against(&broker, &[&remove[..], &["--all"]].concat(), 4);
     }
     // One that is there joins again by itself.
-    let live = Running::start(
-        &broker,
-        &["consume", "t", "--group", "live", "--print-offset"],
-    );
-    assert_eq!(live.line(), "0\t0");
-    let removed = json_of(&broker, &["group", "remove-members", "live", "--all"], 0);
-    assert_eq!(removed[0]["removed"], true);
-    assert_eq!(removed[0]["instance_id"], Value::Null);
+    for protocol in ["classic", "consumer"] {
+        let group = format!("live-{protocol}");
+        let flags = ["--print-offset", "--group-protocol", protocol];
+        let consume = ["consume", "t", "--group", &group];
+        let live = Running::start(&broker, &[&consume[..], &flags].concat());
+        assert_eq!(live.line(), "0\t0");
+        let removed = json_of(&broker, &["group", "remove-members", &group, "--all"], 0);
+        assert_eq!(removed[0]["removed"], true, "{removed}");
+        assert_eq!(removed[0]["instance_id"], Value::Null);
+    }
 }

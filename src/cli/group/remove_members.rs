@@ -90,10 +90,7 @@ fn unknown(group: &str, member: &MemberName) -> Failure {
             Failure::new(Exit::NotFound, text)
         }
         MemberName::Id(_) => {
-            let text = format!(
-                "{told} of group {group} is gone already, or speaks the newer protocol without an instance id, \
-                 and is not removed from outside: stop it"
-            );
+            let text = format!("{told} of group {group} is gone already");
             Failure::new(Exit::Failed, text)
         }
     }

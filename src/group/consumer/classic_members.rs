@@ -423,7 +423,8 @@ impl Group {
         Ok(HeartbeatResponse::default())
     }
 
-    /// Somebody leaves by the classic protocol.
+    /// Somebody leaves by the classic protocol, or an administrator takes a member of either out (KIP-345). The caller
+    /// raises the epoch once for all of them.
     pub(crate) fn leave_newer(
         &mut self,
         turn: &mut Turn<'_>,
@@ -440,20 +441,9 @@ impl Group {
         match known.cloned() {
             None => ErrorCode::UnknownMemberId,
             // An operator names the instance only.
-            Some(known) if instance.is_some() && id.is_empty() => {
-                self.expel(turn, &known);
-                ErrorCode::None
-            }
-            // Members of the newer protocol leave by it.
-            Some(known)
-                if self
-                    .consumer_member(&known)
-                    .is_some_and(|m| m.classic.is_none()) =>
-            {
-                ErrorCode::UnknownMemberId
-            }
-            Some(known) if *known == *id => {
-                self.expel(turn, &known);
+            Some(known) if *known == *id || (instance.is_some() && id.is_empty()) => {
+                self.history.left(turn.now, &known);
+                self.take_out(turn, &known);
                 ErrorCode::None
             }
             Some(_) => ErrorCode::FencedInstanceId,

@@ -11,7 +11,7 @@ use super::heartbeat::check_request;
 use super::member::EPOCH_JOINING;
 use super::{Key, Refusal};
 use crate::ask::{Answer, Caller, Effect, Now, Token};
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, check_id};
 use crate::group::{Group, State};
 use crate::page::DescribedPage;
 use crate::turn::Turn;
@@ -111,7 +111,10 @@ impl Coordinator {
         let mut answer = match group.and_then(|group| group.consumer.as_deref()) {
             Some(group) => group.describe(&self.topics, allowed, after),
             None => DescribedPage::whole(DescribedGroup {
-                error_code: ErrorCode::GroupIdNotFound.code(),
+                error_code: match check_id(id) {
+                    Err(code) => code.code(),
+                    Ok(()) => ErrorCode::GroupIdNotFound.code(),
+                },
                 error_message: Some(match group {
                     Some(_) => format!("Group {id} is not a consumer group."),
                     None => format!("Group {id} not found."),

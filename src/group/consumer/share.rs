@@ -69,6 +69,11 @@ impl Group {
         consumer.metadata_hash = consumer.hash(turn.topics);
         consumer.epoch = next_epoch(consumer.epoch).unwrap_or(consumer.epoch);
         self.unlogged.insert(Key::Group);
+        if consumer.members.is_empty() {
+            // There is nobody to share out to, and nobody whose heartbeat would say so.
+            consumer.set_target_epoch(consumer.epoch);
+            self.unlogged.insert(Key::TargetEpoch);
+        }
     }
 
     /// Decides who is to have what, if that is due: something changed, and the last decision is as old as two of

@@ -20,6 +20,7 @@ scenarios! {
     rp_111_static_members_come_again,
     rp_111_a_static_leader_and_a_write_that_fails,
     rp_111_a_static_member_with_other_topics_makes_a_round,
+    rp_113_administrators_take_members_out,
     rp_113_an_id_goes_on_under_another_instance,
     rp_118_who_takes_over_waits_for_commits_on_their_way,
     rp_113_a_partition_is_handed_on_after_it_was_given_up,
