@@ -69,9 +69,12 @@ impl Coordinator {
         };
         let is_joining = request.member_epoch == EPOCH_JOINING;
         let group = self.groups.get(id);
-        let is_known = group
-            .and_then(|group| group.consumer_member(&request.member_id))
-            .is_some();
+        let is_known = group.is_some_and(|group| {
+            let instance = request.instance_id.as_deref();
+            let of_instance = group.consumer.as_deref().zip(instance);
+            group.consumer_member(&request.member_id).is_some()
+                || of_instance.is_some_and(|(consumer, id)| consumer.instances.contains_key(id))
+        });
         if is_joining && !is_known && !self.has_room() {
             let message = "The coordinator holds as much memory as it may.";
             return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message));

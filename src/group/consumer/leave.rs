@@ -6,6 +6,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 
 use super::member::{ConsumerMember, Deadline, EPOCH_AWAY, EPOCH_JOINING, MemberState};
+use super::partitions::Partitions;
 use super::since::Since;
 use super::{Key, Refusal};
 use crate::ask::Token;
@@ -39,7 +40,7 @@ impl Group {
             return Err(Refusal::new(ErrorCode::FencedInstanceId, message));
         }
         match request.member_epoch {
-            EPOCH_AWAY => self.be_away(&id),
+            EPOCH_AWAY => self.be_away(turn, &id),
             _for_good => {
                 self.history.left(turn.now, &id);
                 self.expel(turn, &id);
@@ -54,14 +55,19 @@ impl Group {
         Ok(())
     }
 
-    /// A static member is away: it keeps what it has until its session ends, and may come again under
-    /// another id.
-    fn be_away(&mut self, id: &Rc<str>) {
+    /// A static member is away: it keeps what it is to have until its session ends, and may come again under another
+    /// id. What it was to give up it has given up by that, and others need not wait for it.
+    fn be_away(&mut self, turn: &mut Turn<'_>, id: &Rc<str>) {
+        self.set_deadline(turn, id, None);
         let Some(consumer) = self.consumer.as_deref_mut() else {
             return;
         };
         if let Some(mut member) = consumer.take(id) {
             member.epoch = EPOCH_AWAY;
+            member.revoking = Partitions::default();
+            if member.state == MemberState::Unrevoked {
+                member.state = MemberState::Stable;
+            }
             // Who comes in its place begins anew.
             member.since = Since::default();
             member.note_held(EPOCH_JOINING);
