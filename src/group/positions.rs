@@ -1,10 +1,11 @@
 //! What is told of groups beside Kafka's protocol: how far they have come, for whoever compares it with the
 //! ends of logs, and their last rebalances.
 
+use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
 use thalweg_types::TopicId;
-use thalweg_types::limits::OFFSET_FETCH_ROWS_PER_TURN;
+use thalweg_types::limits::{GROUPS_LISTED_PER_TURN, OFFSET_FETCH_ROWS_PER_TURN};
 
 use crate::ask::Now;
 use crate::coordinator::Coordinator;
@@ -24,12 +25,21 @@ pub struct Position {
 }
 
 impl Coordinator {
-    /// Names of the groups that have committed something, in their order.
-    pub fn groups_with_offsets(&self) -> impl Iterator<Item = &Rc<str>> {
-        let groups = self.groups.values();
-        groups
-            .filter(|group| !group.offsets.is_empty())
-            .map(|group| &group.id)
+    /// Names of the groups that have committed something behind `after`, in their order, among as many as one turn of
+    /// the core may look at; and the last one looked at, where there are more behind it.
+    #[must_use]
+    pub fn groups_with_offsets(&self, after: Option<&str>) -> (Vec<Rc<str>>, Option<Rc<str>>) {
+        let from = after.map_or(Unbounded, Excluded);
+        let mut behind = self.groups.range::<str, _>((from, Unbounded));
+        let (mut names, mut last) = (Vec::new(), None);
+        for (id, group) in behind.by_ref().take(GROUPS_LISTED_PER_TURN) {
+            last = Some(id);
+            if !group.offsets.is_empty() {
+                names.push(Rc::clone(id));
+            }
+        }
+        let rest = last.filter(|_| behind.next().is_some());
+        (names, rest.cloned())
     }
 
     /// The last rebalances of a group, oldest first; `None` when it is not here.

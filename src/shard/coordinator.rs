@@ -233,11 +233,24 @@ impl Home {
         self.machine.borrow().history(group, self.now())
     }
 
-    /// Names the first groups that have committed something, `max` at most. Returns how many offsets all have in sum.
-    pub(crate) fn name_groups(&self, max: usize, name: impl FnMut(&Rc<str>)) -> usize {
-        let machine = self.machine.borrow();
-        machine.groups_with_offsets().take(max).for_each(name);
-        machine.tally().offsets
+    /// The first groups by name that have committed something, `max` at most.
+    pub(crate) async fn name_groups(&self, max: usize) -> Vec<Rc<str>> {
+        let (mut names, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.machine.borrow().groups_with_offsets(after.as_deref());
+            names.extend(page.0);
+            after = page.1;
+            task::yield_now().await;
+            if names.len() >= max || after.is_none() {
+                names.truncate(max);
+                return names;
+            }
+        }
+    }
+
+    /// How many offsets all groups have in sum.
+    pub(crate) fn offsets(&self) -> usize {
+        self.machine.borrow().tally().offsets
     }
 
     fn now(&self) -> Now {

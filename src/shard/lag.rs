@@ -80,13 +80,14 @@ impl Shard {
         let mut names: Vec<(Rc<str>, usize)> = Vec::new();
         let mut offsets = 0;
         for (at, home) in homes.iter().enumerate() {
-            offsets += home.name_groups(rows_max, |name| names.push((Rc::clone(name), at)));
+            offsets += home.offsets();
+            let named = home.name_groups(rows_max).await.into_iter();
+            names.extend(named.map(|name| (name, at)));
             // Each is a row at least.
             if names.len() > rows_max {
                 names.select_nth_unstable(rows_max);
                 names.truncate(rows_max);
             }
-            task::yield_now().await;
         }
         names.sort_unstable();
         let mut rows = Vec::new();

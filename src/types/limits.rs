@@ -253,6 +253,9 @@ pub const TURN_ELEMENT_BYTES: usize = 8 * 1024;
 /// log, and offsets of a group that is deleted that end in one.
 pub const OFFSET_COMMIT_ROWS_PER_TURN: usize = 500;
 
+/// Bytes of metadata after which a part of an OffsetCommit ends before that.
+pub const OFFSET_COMMIT_BYTES_PER_TURN: usize = 256 * 1024;
+
 /// Partitions of one OffsetFetch, or of one look at how far a group is behind, that its coordinator looks up in one turn
 /// of the core.
 pub const OFFSET_FETCH_ROWS_PER_TURN: usize = 1_000;
@@ -398,6 +401,9 @@ pub const COORDINATOR_SWEEP_ENDS: usize = 250;
 /// Batches of such ends of one group that are on their way to the log at once. The look at the group goes on
 /// when they are written.
 pub const COORDINATOR_SWEEP_WRITES_MAX: usize = 8;
+
+/// Bytes of a record of a group that are as much work to replay as one element: a member may name thousands of topics.
+pub const COORDINATOR_LOAD_ELEMENT_BYTES: usize = 512;
 
 /// Bytes that the members of one group bring along: subscriptions, shares, names. When full, new
 /// members and larger shares are refused. They are one record, so it also bounds a batch.

@@ -84,6 +84,10 @@ impl Rows for OffsetCommitRequestTopic {
             partitions: rows,
         }
     }
+
+    fn bytes(row: &OffsetCommitRequestPartition) -> usize {
+        row.committed_metadata.as_ref().map_or(0, String::len)
+    }
 }
 
 /// A part of a commit that its coordinator was asked to write.

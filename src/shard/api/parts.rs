@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use thalweg_types::limits::OFFSET_COMMIT_BYTES_PER_TURN;
+
 /// A topic of a request, with a row for each of its partitions.
 pub(crate) trait Rows {
     type Row;
@@ -11,22 +13,36 @@ pub(crate) trait Rows {
 
     /// The same topic with other rows.
     fn with(&self, rows: Vec<Self::Row>) -> Self;
+
+    /// Bytes that a row brings along.
+    fn bytes(_row: &Self::Row) -> usize {
+        0
+    }
 }
 
 /// The topics in parts of at most `max` rows, in their order. One without partitions counts as a row: it is one of the
-/// answer, too.
+/// answer, too. A part also ends with the row with which it brings more along than one turn takes.
 pub(crate) fn parts<T: Rows>(topics: Vec<T>, max: usize) -> VecDeque<Vec<T>> {
     let mut parts: VecDeque<Vec<T>> = VecDeque::new();
-    let mut left = 0;
+    let (mut left, mut bytes_left) = (0, 0);
     for mut topic in topics {
         let mut rest = std::mem::take(topic.rows());
         loop {
             if left == 0 {
                 parts.push_back(Vec::new());
-                left = max;
+                (left, bytes_left) = (max, OFFSET_COMMIT_BYTES_PER_TURN);
             }
-            let later = rest.split_off(rest.len().min(left));
-            left -= rest.len().max(1);
+            let fits = |row: &T::Row| {
+                let has_room = bytes_left > 0;
+                bytes_left = bytes_left.saturating_sub(T::bytes(row));
+                has_room
+            };
+            let fitting = rest.iter().map(fits).take(left).take_while(|fits| *fits);
+            let later = rest.split_off(fitting.count());
+            left = match bytes_left {
+                0 => 0,
+                _ => left - rest.len().max(1),
+            };
             if let Some(part) = parts.back_mut() {
                 part.push(topic.with(rest));
             }
@@ -41,6 +57,8 @@ pub(crate) fn parts<T: Rows>(topics: Vec<T>, max: usize) -> VecDeque<Vec<T>> {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_types::limits::OFFSET_COMMIT_BYTES_PER_TURN;
+
     use super::{Rows, parts};
 
     #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +74,47 @@ mod tests {
         fn with(&self, rows: Vec<usize>) -> Topic {
             Topic(self.0, rows)
         }
+    }
+
+    /// Rows that bring along what they say.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Heavy(Vec<usize>);
+
+    impl Rows for Heavy {
+        type Row = usize;
+
+        fn rows(&mut self) -> &mut Vec<usize> {
+            &mut self.0
+        }
+
+        fn with(&self, rows: Vec<usize>) -> Heavy {
+            Heavy(rows)
+        }
+
+        fn bytes(row: &usize) -> usize {
+            *row
+        }
+    }
+
+    #[test]
+    fn bi_8_what_rows_bring_along_ends_a_part() {
+        const MAX: usize = OFFSET_COMMIT_BYTES_PER_TURN;
+        let cut = parts(
+            vec![
+                Heavy(vec![1, MAX - 2, 1, 1]),
+                Heavy(vec![3 * MAX, 1]),
+                Heavy(vec![MAX - 2]),
+                Heavy(vec![5, 6]),
+            ],
+            500,
+        );
+        let wanted = [
+            vec![Heavy(vec![1, MAX - 2, 1])],
+            vec![Heavy(vec![1]), Heavy(vec![3 * MAX])],
+            vec![Heavy(vec![1]), Heavy(vec![MAX - 2]), Heavy(vec![5])],
+            vec![Heavy(vec![6])],
+        ];
+        assert_eq!(cut, wanted);
     }
 
     #[test]
