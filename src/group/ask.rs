@@ -1,5 +1,7 @@
 //! What goes in and what comes out.
 
+use std::rc::Rc;
+
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::consumer_group_describe_response;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
@@ -204,8 +206,8 @@ pub enum Effect {
     Write {
         /// For the report.
         id: WriteId,
-        /// At least one.
-        records: Vec<Record>,
+        /// At least one. Shared with the coordinator, which needs them again when they are committed.
+        records: Rc<Vec<Record>>,
     },
     /// Answer a request.
     Answer {

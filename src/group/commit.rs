@@ -372,7 +372,7 @@ impl Coordinator {
         let writes = self.writes.pending.values();
         let of_group = writes.filter(|pending| pending.group == group.id);
         of_group
-            .flat_map(|pending| &pending.records)
+            .flat_map(|pending| pending.records.iter())
             .filter_map(|record| match record {
                 Record::Offset {
                     topic,

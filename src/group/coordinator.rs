@@ -18,10 +18,9 @@ use crate::ask::{
 };
 use crate::commit::Fetch;
 use crate::group::{Group, State};
-use crate::pending_offsets::Place;
 use crate::record::Record;
 use crate::settings::Settings;
-use crate::sweep::{Look, Progress, Stand, Sweeps, Wanted};
+use crate::sweep::{Look, Point, Progress, Stand, Sweeps, Wanted};
 use crate::tally::{Happened, Tally};
 use crate::timers::{Timer, Timers};
 use crate::topics::Topics;
@@ -99,8 +98,8 @@ impl Coordinator {
     /// time is made ready.
     pub fn on_loaded(&mut self, now: Now, out: &mut Vec<Effect>) -> Progress {
         let mut ready = std::mem::take(&mut self.ready);
-        let progress = self.look_on(&mut ready, |machine, id, after, left| {
-            machine.make_ready(now, id, after, left, out)
+        let progress = self.look_on(&mut ready, |machine, id, from, left| {
+            machine.make_ready(now, id, from, left, out)
         });
         self.ready = ready;
         if progress == Progress::More {
@@ -117,27 +116,25 @@ impl Coordinator {
         &mut self,
         now: Now,
         id: &Rc<str>,
-        after: Option<Place>,
+        from: Point,
         left: &mut usize,
         out: &mut Vec<Effect>,
     ) -> Stand {
-        let stand = self.end_some(now, id, after, &Wanted::Orphans, left, out);
-        if stand != Stand::Done {
-            return stand;
-        }
-        let size_max = self.settings.group_size_max;
+        let after = match from {
+            Point::Offset(after) => {
+                let stand = self.end_some(now, id, after, &Wanted::Orphans, left, out);
+                if stand != Stand::Done {
+                    return stand;
+                }
+                None
+            }
+            Point::Member(after) => after,
+        };
+        let mut stand = Stand::Done;
         self.with_turn(id, now, out, |group, turn| {
-            let members: Vec<Rc<str>> = group.members.keys().cloned().collect();
-            *left = left.saturating_sub(members.len());
-            for member in &members {
-                group.restart_session(turn, member);
-            }
-            if members.len() > size_max {
-                group.prepare(turn);
-            }
-            group.consumer_loaded(turn);
+            stand = group.begin_sessions(turn, after, left);
         });
-        Stand::Done
+        stand
     }
 
     /// True until [`Coordinator::on_loaded`].
@@ -198,7 +195,7 @@ impl Coordinator {
         self.with_turn(&pending.group, now, out, |group, turn| {
             group.writes -= 1;
             let records = pending.records.len();
-            for record in pending.records {
+            for record in Rc::unwrap_or_clone(pending.records) {
                 // The state of the members is ahead of the log; only offsets wait for it.
                 match record {
                     Record::Offset { .. } => group.replay(record),

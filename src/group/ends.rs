@@ -13,7 +13,7 @@ use crate::group::{Group, State};
 use crate::orphans::{is_of, remembered};
 use crate::pending_offsets::Place;
 use crate::record::Record;
-use crate::sweep::{Stand, Wanted};
+use crate::sweep::{Point, Stand, Wanted};
 use crate::turn::{Then, Turn};
 
 /// Ends of offsets of one group on their way to the log.
@@ -65,7 +65,7 @@ impl Coordinator {
             return Stand::Done;
         }
         if group.ends.writes >= COORDINATOR_SWEEP_WRITES_MAX {
-            return Stand::Behind(after);
+            return Stand::Behind(Point::Offset(after));
         }
         let found = self.find_ends(now, group, after, wanted, left);
         let is_abandoned = matches!(wanted, Wanted::Due)
@@ -109,7 +109,7 @@ impl Coordinator {
         for (topic, partition, committed) in group.offsets.behind(after.as_ref()) {
             if *left == 0 || ends.len() == COORDINATOR_SWEEP_ENDS {
                 let last = last.map(|(topic, partition)| (Rc::clone(topic), partition));
-                let stand = Stand::Behind(last.or(after.clone()));
+                let stand = Stand::Behind(Point::Offset(last.or(after.clone())));
                 return Found {
                     ends,
                     expired,
@@ -142,7 +142,7 @@ impl Coordinator {
         let room = COORDINATOR_SWEEP_ENDS - ends.len();
         let coming = coming_orphans(group, &in_flight, is_gone, room);
         let stand = match coming.len() == room {
-            true => Stand::Behind(last.or(after)),
+            true => Stand::Behind(Point::Offset(last.or(after))),
             false => Stand::Done,
         };
         ends.extend(coming);

@@ -44,6 +44,7 @@ mod ends;
 mod expiry;
 mod group;
 mod history;
+mod loaded;
 mod member;
 mod membership;
 mod offsets;

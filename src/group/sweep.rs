@@ -30,8 +30,17 @@ pub(crate) enum Wanted {
 pub(crate) struct Look {
     /// The last group that was looked at to its end.
     done: Option<Rc<str>>,
-    /// Of the next one the offset behind which to go on.
-    within: Option<(Rc<str>, Option<Place>)>,
+    /// Of the next one where to go on.
+    within: Option<(Rc<str>, Point)>,
+}
+
+/// Where in a group a look goes on. Offsets come first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// Behind this offset; `None`: at the begin.
+    Offset(Option<Place>),
+    /// Behind this member, and all offsets; `None`: at the first.
+    Member(Option<Rc<str>>),
 }
 
 /// How far a look at one group has come.
@@ -39,8 +48,8 @@ pub(crate) struct Look {
 pub(crate) enum Stand {
     /// All of it was looked at.
     Done,
-    /// It goes on behind this offset; `None`: from the begin.
-    Behind(Option<Place>),
+    /// It goes on from here.
+    Behind(Point),
 }
 
 /// One look that is not at its end.
@@ -93,8 +102,9 @@ impl Coordinator {
             return;
         };
         let wanted = &sweep.wanted;
-        let progress = self.look_on(&mut sweep.look, |machine, id, after, left| {
-            machine.end_some(now, id, after, wanted, left, out)
+        let progress = self.look_on(&mut sweep.look, |machine, id, from, left| match from {
+            Point::Offset(after) => machine.end_some(now, id, after, wanted, left, out),
+            Point::Member(_) => Stand::Done,
         });
         match (progress, wanted) {
             (Progress::More, _) => self.sweeps.0.push_front(sweep),
@@ -106,12 +116,12 @@ impl Coordinator {
         }
     }
 
-    /// Goes on with a look for one turn of the core. `each` is given a group, the offset behind which to go
-    /// on in it, and how much is left of the turn.
+    /// Goes on with a look for one turn of the core. `each` is given a group, where to go on in it, and how much is
+    /// left of the turn.
     pub(crate) fn look_on(
         &mut self,
         look: &mut Look,
-        mut each: impl FnMut(&mut Coordinator, &Rc<str>, Option<Place>, &mut usize) -> Stand,
+        mut each: impl FnMut(&mut Coordinator, &Rc<str>, Point, &mut usize) -> Stand,
     ) -> Progress {
         let mut left = COORDINATOR_SWEEP_OFFSETS;
         while let Some(id) = self.group_behind(look.done.as_deref()).cloned() {
@@ -121,11 +131,11 @@ impl Coordinator {
             left -= 1;
             // The group that was begun may be gone by now.
             let within = look.within.take().filter(|(of, _)| *of == id);
-            let after = within.and_then(|(_, after)| after);
-            match each(self, &id, after, &mut left) {
+            let from = within.map_or(Point::Offset(None), |(_, from)| from);
+            match each(self, &id, from, &mut left) {
                 Stand::Done => look.done = Some(id),
-                Stand::Behind(place) => {
-                    look.within = Some((id, place));
+                Stand::Behind(point) => {
+                    look.within = Some((id, point));
                     return Progress::More;
                 }
             }

@@ -53,7 +53,7 @@ pub(crate) enum Then {
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) group: Rc<str>,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Rc<Vec<Record>>,
     pub(crate) then: Then,
     /// Who else is told when it is committed, and what.
     pub(crate) also: Vec<(Token, Answer)>,
@@ -126,9 +126,10 @@ impl Turn<'_> {
     pub(crate) fn write(&mut self, group: &Rc<str>, records: Vec<Record>, then: Then) -> WriteId {
         let id = WriteId(self.writes.next);
         self.writes.next += 1;
+        let records = Rc::new(records);
         self.out.push(Effect::Write {
             id,
-            records: records.clone(),
+            records: Rc::clone(&records),
         });
         let group = Rc::clone(group);
         let pending = Pending {

@@ -13,8 +13,8 @@ use thalweg_protocol::records::{Batch, Codec, RecordSet, batches, crc_matches, r
 use thalweg_reactor::{fs, task};
 use thalweg_replica::{Isolation, Sought};
 use thalweg_types::limits::{
-    COORDINATOR_INLINE_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATORS_LOADING_MAX,
-    DECOMPRESSED_BATCH_BYTES_MAX,
+    COORDINATOR_INLINE_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_LOAD_ELEMENT_BYTES,
+    COORDINATORS_LOADING_MAX, DECOMPRESSED_BATCH_BYTES_MAX,
 };
 use thalweg_types::{LeaderEpoch, Offset, ProducerId};
 
@@ -261,8 +261,9 @@ async fn replay_batch(
     let header = set.header();
     let producer = header.producer_id;
     for record in set {
-        turn.step().await;
         let record = record.map_err(|error| error.to_string())?;
+        let bytes = record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len);
+        turn.steps(1 + bytes / COORDINATOR_LOAD_ELEMENT_BYTES).await;
         if header.is_control() {
             match record.key.and_then(ControlRecordType::of_key) {
                 Some(ControlRecordType::Commit) => {
@@ -323,7 +324,8 @@ mod tests {
     use std::rc::Rc;
 
     use bytes::Bytes;
-    use thalweg_group::{Committed, Outcome, Record};
+    use thalweg_group::{Committed, ConsumerRecord, Outcome, Record};
+    use thalweg_protocol::messages::ConsumerGroupMemberMetadataValue;
     use thalweg_protocol::records::control::ControlRecordType;
     use thalweg_protocol::records::{
         BatchBuilder, BatchOptions, Codec, ProducerSequence, records_of,
@@ -383,12 +385,12 @@ mod tests {
         told
     }
 
-    #[test]
-    fn bi_8_a_batch_of_many_records_is_replayed_in_slices() {
+    /// How many of these records are replayed at most before others have their turn.
+    fn longest_run(records: usize, record: &Record) -> usize {
         let mut builder = BatchBuilder::new(BatchOptions::default());
-        for _ in 0..10 * TURN_ELEMENTS_MAX {
-            let key = offset(5).key().expect("fits");
-            let value = offset(5).value().expect("fits");
+        for _ in 0..records {
+            let key = record.key().expect("fits");
+            let value = record.value().expect("fits");
             let pushed = builder.push(TimestampMs(1), Some(&key), value.as_deref(), &[]);
             pushed.expect("fits");
         }
@@ -413,11 +415,28 @@ mod tests {
             replayed.await.expect("readable");
             other.abort();
         });
-        assert!(
-            (1..=TURN_ELEMENTS_MAX).contains(&longest.get()),
-            "{}",
-            longest.get()
-        );
+        longest.get()
+    }
+
+    #[test]
+    fn bi_8_a_batch_of_many_records_is_replayed_in_slices() {
+        let longest = longest_run(10 * TURN_ELEMENTS_MAX, &offset(5));
+        assert!((1..=TURN_ELEMENTS_MAX).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn bi_8_large_records_are_replayed_in_slices_of_fewer() {
+        let large = Record::Consumer {
+            group: Rc::from("g"),
+            record: ConsumerRecord::Member(
+                Rc::from("m"),
+                Some(ConsumerGroupMemberMetadataValue {
+                    subscribed_topic_names: vec!["t".repeat(249); 2_000],
+                    ..ConsumerGroupMemberMetadataValue::default()
+                }),
+            ),
+        };
+        assert_eq!(longest_run(5, &large), 1);
     }
 
     #[test]

@@ -148,9 +148,14 @@ impl Slices {
 }
 
 impl SliceTurn<'_> {
-    /// One more element is done; after [`TURN_ELEMENTS_MAX`] of them others go first.
+    /// One more element is done.
     pub(crate) async fn step(&mut self) {
-        self.done += 1;
+        self.steps(1).await;
+    }
+
+    /// `count` more elements are done; after [`TURN_ELEMENTS_MAX`] of them others go first.
+    pub(crate) async fn steps(&mut self, count: usize) {
+        self.done += count;
         if self.done >= TURN_ELEMENTS_MAX {
             self.done = 0;
             self.of.give_way().await;

@@ -73,7 +73,7 @@ fn range(topics: &[Topic], members: &[Candidate]) -> Vec<Partitions> {
             subscribers[*topic].push(index);
         }
     }
-    let mut shares: Vec<Vec<(TopicId, Vec<i32>)>> = vec![Vec::new(); members.len()];
+    let mut shares: Vec<Vec<(TopicId, i32)>> = vec![Vec::new(); members.len()];
     for (topic, of_topic) in topics.iter().zip(subscribers) {
         let Ok(count) = i32::try_from(of_topic.len()) else {
             continue;
@@ -85,11 +85,18 @@ fn range(topics: &[Topic], members: &[Candidate]) -> Vec<Partitions> {
         let mut next = 0;
         for (nth, member) in (0..).zip(of_topic) {
             let end = next + each + i32::from(nth < more);
-            shares[member].push((topic.id, (next..end).collect()));
+            shares[member].extend((next..end).map(|partition| (topic.id, partition)));
             next = end;
         }
     }
-    shares.into_iter().map(Partitions::of).collect()
+    in_order(shares)
+}
+
+fn in_order(shares: Vec<Vec<(TopicId, i32)>>) -> Vec<Partitions> {
+    let shares = shares.into_iter();
+    shares
+        .map(|share| Partitions::of_pairs(share.into_iter()))
+        .collect()
 }
 
 /// All partitions as one row of numbers, with the member that is to have each.
@@ -266,18 +273,14 @@ impl<'a> Row<'a> {
     }
 
     fn shares(&self) -> Vec<Partitions> {
-        let mut shares: Vec<Vec<(TopicId, Vec<i32>)>> = vec![Vec::new(); self.members.len()];
+        let mut shares: Vec<Vec<(TopicId, i32)>> = vec![Vec::new(); self.members.len()];
         for (nth, topic) in self.topics.iter().enumerate() {
             for (partition, place) in (0..).zip(self.places(nth)) {
-                let Some(owner) = self.owners[place] else {
-                    continue;
-                };
-                match shares[owner].last_mut() {
-                    Some((id, list)) if *id == topic.id => list.push(partition),
-                    Some(_) | None => shares[owner].push((topic.id, vec![partition])),
+                if let Some(owner) = self.owners[place] {
+                    shares[owner].push((topic.id, partition));
                 }
             }
         }
-        shares.into_iter().map(Partitions::of).collect()
+        in_order(shares)
     }
 }

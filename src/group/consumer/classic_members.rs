@@ -68,7 +68,7 @@ impl Group {
             let free = some.filtered(|topic, partition| !taken.contains(&(topic, partition)));
             taken.extend(free.iter());
             let known = all.entry(Rc::clone(id)).or_default();
-            *known = known.with(free);
+            *known = known.with(&free);
         };
         for member in self.members.values() {
             let share = by_id(subscription::parse_share(&member.assignment), topics);
@@ -103,7 +103,7 @@ impl Group {
             cancel(turn, old.waiting, ErrorCode::RebalanceInProgress);
             let mut member = ConsumerMember::new(Rc::clone(&id));
             if let Some(said) = subscription::parse(&metadata) {
-                member.topics = consumer.shared(&owned_names(&said));
+                member.topics = consumer.subscribers.shared(said.topics.into_iter());
             }
             member.instance = old.instance;
             member.client_id = old.client_id;
@@ -213,7 +213,7 @@ impl Group {
         };
         let consumer = self.consumer.as_deref_mut()?;
         let is_new = !consumer.members.contains_key(&id);
-        let topics = consumer.shared(&owned_names(&said));
+        let topics = consumer.subscribers.shared(said.topics.into_iter());
         let mut member = match consumer.take(&id) {
             Some(known) => known,
             None => ConsumerMember::new(Rc::clone(&id)),
@@ -478,10 +478,6 @@ impl ConsumerGroup {
 /// No more names than a member of such a group may subscribe to.
 fn is_bounded(said: &Subscription<'_>) -> bool {
     said.topics.len() <= SUBSCRIBED_NAMES_MAX
-}
-
-fn owned_names(said: &Subscription<'_>) -> Vec<String> {
-    said.topics.iter().map(|name| (*name).to_owned()).collect()
 }
 
 /// Version of the metadata that the member sends, and so of its shares.

@@ -12,7 +12,7 @@ use super::member::{
 };
 use super::partitions::Partitions;
 use super::reconcile::next_step;
-use super::{ConsumerGroup, Key, Refusal, pattern};
+use super::{Key, Refusal, pattern};
 use crate::ask::{Caller, Token};
 use crate::group::{Group, State};
 use crate::member::kept;
@@ -127,8 +127,7 @@ impl Group {
             return Err(refusal);
         }
         self.share_out_anew(turn);
-        let before = self.consumer_member(id).map(|m| m.assigned.clone());
-        self.reconcile(turn, id, owned.as_ref());
+        let is_given_another = self.reconcile(turn, id, owned.as_ref());
         self.live(turn, id);
         let Some(member) = self.consumer_member(id) else {
             return Ok(());
@@ -137,9 +136,7 @@ impl Group {
             && request.topic_partitions.is_some()
             && (request.subscribed_topic_names.is_some()
                 || request.subscribed_topic_regex.is_some());
-        let tells = request.member_epoch == EPOCH_JOINING
-            || is_full
-            || before.as_ref() != Some(&member.assigned);
+        let tells = request.member_epoch == EPOCH_JOINING || is_full || is_given_another;
         let answer = ConsumerGroupHeartbeatResponse {
             member_id: Some(id.to_string()),
             member_epoch: member.epoch,
@@ -265,7 +262,10 @@ impl Group {
             return false;
         };
         let topics = request.subscribed_topic_names.as_deref();
-        let topics = topics.map(|names| consumer.shared(names));
+        let topics = topics.map(|names| {
+            let names = names.iter().map(String::as_str);
+            consumer.subscribers.shared(names)
+        });
         let regex = request.subscribed_topic_regex.as_deref();
         let is_same = |asked: Option<&str>, has: Option<&str>| asked.is_none() || asked == has;
         let is_changed = topics
@@ -285,28 +285,26 @@ impl Group {
         if !is_changed && is_told {
             return false;
         }
-        let Some(mut member) = consumer.take(id) else {
-            return false;
-        };
-        if let Some(topics) = topics {
-            member.topics = topics;
-        }
-        if let Some(regex) = regex {
-            member.regex = (!regex.is_empty()).then(|| Rc::from(regex));
-        }
-        if let Some(rack) = &request.rack_id {
-            member.rack = Some(rack.as_str().into());
-        }
-        if let Some(assignor) = &request.server_assignor {
-            member.assignor = Some(assignor.as_str().into());
-        }
-        if request.rebalance_timeout_ms != -1 {
-            member.rebalance_ms = request.rebalance_timeout_ms;
-        }
-        member.client_id = kept(&caller.client_id).into();
-        member.client_host = caller.client_host.as_str().into();
-        member.classic = None;
-        consumer.put(member);
+        consumer.change(id, |member| {
+            if let Some(topics) = topics {
+                member.topics = topics;
+            }
+            if let Some(regex) = regex {
+                member.regex = (!regex.is_empty()).then(|| Rc::from(regex));
+            }
+            if let Some(rack) = &request.rack_id {
+                member.rack = Some(rack.as_str().into());
+            }
+            if let Some(assignor) = &request.server_assignor {
+                member.assignor = Some(assignor.as_str().into());
+            }
+            if request.rebalance_timeout_ms != -1 {
+                member.rebalance_ms = request.rebalance_timeout_ms;
+            }
+            member.client_id = kept(&caller.client_id).into();
+            member.client_host = caller.client_host.as_str().into();
+            member.classic = None;
+        });
         for regex in consumer.drop_unused_patterns() {
             self.unlogged.insert(Key::Regex(regex));
         }
@@ -314,23 +312,23 @@ impl Group {
         is_changed
     }
 
-    /// Brings a member one step nearer to what it is to have.
+    /// Brings a member one step nearer to what it is to have. True when it has something else then.
     pub(crate) fn reconcile(
         &mut self,
         turn: &mut Turn<'_>,
         id: &Rc<str>,
         owned: Option<&Partitions>,
-    ) {
+    ) -> bool {
         let Some(consumer) = self.consumer.as_deref_mut() else {
-            return;
+            return false;
         };
         let Some(member) = consumer.members.get(id) else {
-            return;
+            return false;
         };
         let is_lagging = consumer.target_epoch < consumer.epoch;
         let is_there = member.state == MemberState::Stable && member.epoch == consumer.target_epoch;
         if is_there && !is_lagging {
-            return;
+            return false;
         }
         let target = consumer.target_of(member, turn.topics);
         let is_held = |topic, partition| consumer.holders.contains_key(&(topic, partition));
@@ -341,19 +339,18 @@ impl Group {
                 || step.assigned != member.assigned
                 || step.revoking != member.revoking
         }) else {
-            return;
+            return false;
         };
-        let Some(mut member) = consumer.take(id) else {
-            return;
-        };
-        member.previous_epoch = member.epoch;
-        member.epoch = step.epoch;
-        member.state = step.state;
-        member.assigned = step.assigned;
-        member.revoking = step.revoking;
-        member.note_held(step.epoch);
+        let is_given_another = step.assigned != member.assigned;
         let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
-        consumer.put(member);
+        consumer.change(id, |member| {
+            member.previous_epoch = member.epoch;
+            member.epoch = step.epoch;
+            member.state = step.state;
+            member.assigned = step.assigned;
+            member.revoking = step.revoking;
+            member.note_held(step.epoch);
+        });
         self.unlogged.insert(Key::Current(Rc::clone(id)));
         match step.state {
             MemberState::Unrevoked => {
@@ -362,6 +359,7 @@ impl Group {
             }
             MemberState::Stable | MemberState::Unreleased => self.set_deadline(turn, id, None),
         }
+        is_given_another
     }
 
     /// The member was heard of: its session begins anew. Its timer follows when it fires.
@@ -413,27 +411,6 @@ impl Group {
     pub(crate) fn mark_member(&mut self, id: &Rc<str>) {
         self.unlogged.insert(Key::Member(Rc::clone(id)));
         self.unlogged.insert(Key::Current(Rc::clone(id)));
-    }
-}
-
-impl ConsumerGroup {
-    /// Names as a list that members alike share.
-    pub(crate) fn shared(&self, names: &[String]) -> Rc<[Rc<str>]> {
-        let mut sorted: Vec<&str> = names.iter().map(String::as_str).collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let is_same = |topics: &Rc<[Rc<str>]>| {
-            topics.len() == sorted.len() && topics.iter().zip(&sorted).all(|(a, b)| **a == **b)
-        };
-        let known = self.members.values().map(|member| &member.topics);
-        if let Some(known) = known.into_iter().find(|topics| is_same(topics)) {
-            return Rc::clone(known);
-        }
-        let shared = |name: &&str| match self.subscribers.get_key_value(*name) {
-            Some((known, _)) => Rc::clone(known),
-            None => Rc::from(*name),
-        };
-        sorted.iter().map(shared).collect()
     }
 }
 

@@ -62,7 +62,7 @@ impl Group {
         let Some(consumer) = self.consumer.as_deref_mut() else {
             return;
         };
-        if let Some(mut member) = consumer.take(id) {
+        consumer.change(id, |member| {
             member.epoch = EPOCH_AWAY;
             member.revoking = Partitions::default();
             if member.state == MemberState::Unrevoked {
@@ -71,9 +71,8 @@ impl Group {
             // Who comes in its place begins anew.
             member.since = Since::default();
             member.note_held(EPOCH_JOINING);
-            consumer.put(member);
-            self.unlogged.insert(Key::Current(Rc::clone(id)));
-        }
+        });
+        self.unlogged.insert(Key::Current(Rc::clone(id)));
     }
 
     /// A member is out, and what it had is to be shared out anew.
@@ -139,23 +138,19 @@ impl Group {
         self.expel(turn, id);
     }
 
-    /// The log was replayed: members have a session's time to show up.
-    pub(crate) fn consumer_loaded(&mut self, turn: &mut Turn<'_>) {
-        let Some(consumer) = self.consumer.as_deref_mut() else {
+    /// The log was replayed: a member has a session's time to show up.
+    pub(crate) fn consumer_loaded(&mut self, turn: &mut Turn<'_>, id: &Rc<str>) {
+        if let Some(consumer) = self.consumer.as_deref_mut() {
+            consumer.mend(id);
+        }
+        self.live(turn, id);
+        let Some(member) = self.consumer_member(id) else {
             return;
         };
-        consumer.mend();
-        let ids: Vec<Rc<str>> = consumer.members.keys().cloned().collect();
-        for id in ids {
-            self.live(turn, &id);
-            let Some(member) = self.consumer_member(&id) else {
-                continue;
-            };
-            if member.state == MemberState::Unrevoked {
-                let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
-                let deadline = (turn.now.ms + wait_ms, Deadline::Revoke(member.epoch));
-                self.set_deadline(turn, &id, Some(deadline));
-            }
+        if member.state == MemberState::Unrevoked {
+            let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
+            let deadline = (turn.now.ms + wait_ms, Deadline::Revoke(member.epoch));
+            self.set_deadline(turn, id, Some(deadline));
         }
     }
 }

@@ -160,8 +160,11 @@ impl ConsumerGroup {
                 self.set_target_epoch(value.assignment_epoch);
             }
             ConsumerRecord::Member(id, Some(value)) => {
+                let names = value.subscribed_topic_names.iter().map(String::as_str);
+                let topics = self.subscribers.shared(names);
                 let before = self.take(&id);
                 let mut member = before.unwrap_or_else(|| ConsumerMember::new(id));
+                member.topics = topics;
                 restore(&mut member, value);
                 self.put(member);
             }
@@ -192,70 +195,69 @@ impl ConsumerGroup {
         id: &Rc<str>,
         value: Option<ConsumerGroupCurrentMemberAssignmentValue>,
     ) {
-        let Some(mut member) = self.take(id) else {
-            return;
-        };
         let value = value.unwrap_or_else(|| current_value(&ConsumerMember::new(Rc::clone(id))));
         let topics = value.assigned_partitions.iter();
         let held = topics.chain(&value.partitions_pending_revocation);
-        member.since = since(held, value.member_epoch);
+        let since = since(held, value.member_epoch);
         let parts = |topics: Vec<TopicPartitions>| {
             Partitions::of(topics.into_iter().map(|t| (t.topic_id, t.partitions)))
         };
-        member.epoch = value.member_epoch;
-        member.previous_epoch = value.previous_member_epoch;
-        member.assigned = parts(value.assigned_partitions);
-        member.revoking = parts(value.partitions_pending_revocation).without(&member.assigned);
-        member.state = match (
-            MemberState::from_code(value.state),
-            member.revoking.is_empty(),
-        ) {
-            (MemberState::Unrevoked, true) => MemberState::Unreleased,
-            (MemberState::Unrevoked, false) => MemberState::Unrevoked,
-            (state @ (MemberState::Stable | MemberState::Unreleased), is_empty) => {
-                if !is_empty {
-                    member.revoking = Partitions::default();
-                }
-                state
-            }
-        };
-        member.note_held(value.member_epoch);
-        self.put(member);
+        let assigned = parts(value.assigned_partitions);
+        let revoking = parts(value.partitions_pending_revocation).without(&assigned);
+        self.change(id, |member| {
+            member.since = since;
+            member.epoch = value.member_epoch;
+            member.previous_epoch = value.previous_member_epoch;
+            member.state = match (MemberState::from_code(value.state), revoking.is_empty()) {
+                (MemberState::Unrevoked, true) => MemberState::Unreleased,
+                (state, _) => state,
+            };
+            member.assigned = assigned;
+            member.revoking = match member.state {
+                MemberState::Unrevoked => revoking,
+                MemberState::Stable | MemberState::Unreleased => Partitions::default(),
+            };
+            member.note_held(value.member_epoch);
+        });
     }
 
-    /// The log was replayed: what a damaged one may say twice counts once, and nothing is ahead of
-    /// the group.
-    pub(crate) fn mend(&mut self) {
-        let ids: Vec<Rc<str>> = self.members.keys().cloned().collect();
-        for id in ids {
-            let Some(mut member) = self.take(&id) else {
-                continue;
-            };
-            let holders = &self.holders;
-            let is_free = |topic, partition| !holders.contains_key(&(topic, partition));
-            if !member
-                .held()
-                .all(|(topic, partition)| is_free(topic, partition))
-            {
-                member.assigned = member.assigned.filtered(is_free);
-                member.revoking = member.revoking.filtered(is_free);
-                member.note_held(member.epoch);
-                if member.revoking.is_empty() && member.state == MemberState::Unrevoked {
-                    member.state = MemberState::Unreleased;
-                }
+    /// The log was replayed: of what a damaged one may say twice the last word counts, and no member is ahead of the
+    /// group.
+    pub(crate) fn mend(&mut self, id: &Rc<str>) {
+        let Some(member) = self.members.get(id) else {
+            return;
+        };
+        self.epoch = self.epoch.max(member.epoch);
+        let (mut lost, mut nobodys) = (Vec::new(), Vec::new());
+        for held in member.held() {
+            match self.holders.get(&held) {
+                Some(holder) if holder == id => {}
+                Some(_) => lost.push(held),
+                None => nobodys.push(held),
             }
-            self.epoch = self.epoch.max(member.epoch);
-            self.put(member);
         }
+        let holders = nobodys.into_iter().map(|held| (held, Rc::clone(id)));
+        self.holders.extend(holders);
+        if lost.is_empty() {
+            return;
+        }
+        let lost = Partitions::of_pairs(lost.into_iter());
+        self.change(id, |member| {
+            member.assigned = member.assigned.without(&lost);
+            member.revoking = member.revoking.without(&lost);
+            member.note_held(member.epoch);
+            if member.revoking.is_empty() && member.state == MemberState::Unrevoked {
+                member.state = MemberState::Unreleased;
+            }
+        });
+    }
+
+    /// Forgets what the log says of members that are gone.
+    pub(crate) fn drop_left_overs(&mut self) {
         self.drop_unused_patterns();
-        // Shares of members that are gone.
-        let gone: Vec<Rc<str>> = self
-            .targets
-            .keys()
-            .filter(|id| !self.members.contains_key(*id))
-            .cloned()
-            .collect();
-        for id in gone {
+        let gone = self.targets.keys();
+        let gone = gone.filter(|id| !self.members.contains_key(*id));
+        for id in gone.cloned().collect::<Vec<Rc<str>>>() {
             self.set_target(&id, None);
         }
     }
@@ -327,19 +329,12 @@ fn member_value(member: &ConsumerMember) -> ConsumerGroupMemberMetadataValue {
     }
 }
 
+/// Takes what a record says, the names apart.
 fn restore(member: &mut ConsumerMember, value: ConsumerGroupMemberMetadataValue) {
-    let mut topics: Vec<Rc<str>> = value
-        .subscribed_topic_names
-        .into_iter()
-        .map(Rc::from)
-        .collect();
-    topics.sort_unstable();
-    topics.dedup();
     member.instance = value.instance_id.map(Rc::from);
     member.rack = value.rack_id.map(Box::from);
     member.client_id = value.client_id.into();
     member.client_host = value.client_host.into();
-    member.topics = topics.into();
     member.regex = value
         .subscribed_topic_regex
         .filter(|r| !r.is_empty())
@@ -369,9 +364,10 @@ fn target_value(target: &Partitions) -> ConsumerGroupTargetAssignmentMemberValue
 }
 
 fn current_value(member: &ConsumerMember) -> ConsumerGroupCurrentMemberAssignmentValue {
+    let since = member.since.by_partition();
     let epochs = |topic, partitions: &[i32]| -> Vec<i32> {
-        let since = partitions.iter().map(|p| member.since.of(topic, *p));
-        since.map(|epoch| epoch.unwrap_or(member.epoch)).collect()
+        let since = partitions.iter().map(|p| since.get(&(topic, *p)));
+        since.map(|epoch| *epoch.unwrap_or(&member.epoch)).collect()
     };
     let parts = |parts: &Partitions| {
         let topics = parts
@@ -394,19 +390,19 @@ fn current_value(member: &ConsumerMember) -> ConsumerGroupCurrentMemberAssignmen
 
 /// Since when a member has what a record says that it has: what does not tell, since its epoch.
 fn since<'t>(topics: impl Iterator<Item = &'t TopicPartitions>, epoch: i32) -> Since {
-    let mut by_epoch: BTreeMap<i32, Vec<(TopicId, Vec<i32>)>> = BTreeMap::new();
+    let mut by_epoch: BTreeMap<i32, Vec<(TopicId, i32)>> = BTreeMap::new();
     for topic in topics {
         let epochs = topic.assignment_epochs.iter().flatten().copied();
         let told = epochs.chain(std::iter::repeat(epoch));
         for (partition, epoch) in topic.partitions.iter().zip(told) {
             let of_epoch = by_epoch.entry(epoch).or_default();
-            of_epoch.push((topic.topic_id, vec![*partition]));
+            of_epoch.push((topic.topic_id, *partition));
         }
     }
     let mut since = Since::default();
     let mut held = Partitions::default();
     for (epoch, partitions) in by_epoch {
-        held = held.with(Partitions::of(partitions));
+        held = held.with(&Partitions::of_pairs(partitions.into_iter()));
         since.hold(epoch, &held);
     }
     since

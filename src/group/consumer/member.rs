@@ -8,6 +8,7 @@ use thalweg_types::TopicId;
 
 use super::partitions::Partitions;
 use super::since::Since;
+use super::subscribers::Names;
 
 /// Bytes that a member takes beside its texts and partitions.
 const MEMBER_BYTES: usize = 512;
@@ -80,7 +81,7 @@ pub(crate) struct ConsumerMember {
     pub(crate) client_id: Box<str>,
     pub(crate) client_host: Box<str>,
     /// Names that it subscribes to, sorted.
-    pub(crate) topics: Rc<[Rc<str>]>,
+    pub(crate) topics: Names,
     pub(crate) regex: Option<Rc<str>>,
     pub(crate) rebalance_ms: i32,
     pub(crate) assignor: Option<Box<str>>,
@@ -139,16 +140,20 @@ impl ConsumerMember {
         self.assigned.iter().chain(self.revoking.iter())
     }
 
+    /// As [`ConsumerMember::held`], as one set.
+    pub(crate) fn all_held(&self) -> Partitions {
+        self.assigned.with(&self.revoking)
+    }
+
     /// What it did not hold before, it holds since `epoch`.
     pub(crate) fn note_held(&mut self, epoch: i32) {
-        let held = self.assigned.with(self.revoking.clone());
+        let held = self.all_held();
         self.since.hold(epoch, &held);
     }
 
-    /// What it counts for in the bounds.
+    /// What it counts for in the bounds, beside the names that it subscribes to, which it shares.
     pub(crate) fn bytes(&self) -> usize {
         let text = |text: Option<&str>| text.map_or(0, str::len);
-        let topics: usize = self.topics.iter().map(|t| NAME_BYTES + t.len()).sum();
         let protocols = self.classic.iter().flat_map(|classic| &classic.protocols);
         let protocols: usize = protocols
             .map(|(n, m)| 2 * NAME_BYTES + n.len() + m.len())
@@ -159,7 +164,6 @@ impl ConsumerMember {
             + text(self.rack.as_deref())
             + self.client_id.len()
             + self.client_host.len()
-            + topics
             + protocols
             + self.assigned.bytes()
             + self.revoking.bytes()

@@ -22,6 +22,7 @@ mod reconcile;
 mod record;
 mod share;
 mod since;
+mod subscribers;
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -38,6 +39,7 @@ pub(crate) use log::Key;
 pub(crate) use member::{ConsumerMember, MemberState};
 pub(crate) use partitions::Partitions;
 pub use record::ConsumerRecord;
+use subscribers::Subscribers;
 
 /// First version of OffsetCommit with the epoch of a member.
 const COMMIT_VERSION_EPOCHS: i16 = 9;
@@ -131,8 +133,8 @@ pub(crate) struct ConsumerGroup {
     pub(crate) targets: BTreeMap<Rc<str>, Partitions>,
     /// Who holds a partition, be it to give it up.
     pub(crate) holders: HashMap<(TopicId, i32), Rc<str>>,
-    /// Members that subscribe to a topic by its name.
-    pub(crate) subscribers: BTreeMap<Rc<str>, usize>,
+    /// What members subscribe to by name.
+    pub(crate) subscribers: Subscribers,
     pub(crate) patterns: BTreeMap<Rc<str>, Pattern>,
     /// Version of the topics when they were last looked at; `None` = not yet in this life.
     pub(crate) seen: Option<u64>,
@@ -166,7 +168,7 @@ impl ConsumerGroup {
 
     /// What the group counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
-        GROUP_BYTES + self.bytes
+        GROUP_BYTES + self.bytes + self.subscribers.bytes()
     }
 
     fn is_settled(&self, member: &ConsumerMember) -> bool {
@@ -186,14 +188,7 @@ impl ConsumerGroup {
         for held in member.held() {
             self.holders.insert(held, Rc::clone(&member.id));
         }
-        for topic in member.topics.iter() {
-            if let Some(count) = self.subscribers.get_mut(topic) {
-                *count += 1;
-            } else {
-                self.bytes += NAME_BYTES + topic.len();
-                self.subscribers.insert(Rc::clone(topic), 1);
-            }
-        }
+        self.subscribers.add(&member.topics);
         if let Some(regex) = &member.regex {
             self.pattern(regex).members += 1;
         }
@@ -218,31 +213,61 @@ impl ConsumerGroup {
         if let Some(instance) = &member.instance {
             self.instances.remove(instance);
         }
-        for held in member.held() {
-            if self
-                .holders
-                .get(&held)
-                .is_some_and(|holder| **holder == *id)
-            {
-                self.holders.remove(&held);
-            }
-        }
-        for topic in member.topics.iter() {
-            if let Some(count) = self.subscribers.get_mut(topic) {
-                *count -= 1;
-                if *count == 0 {
-                    self.subscribers.remove(topic);
-                    self.bytes -= NAME_BYTES + topic.len();
-                }
-            }
-        }
-        if let Some(pattern) = member.regex.as_ref().and_then(|r| self.patterns.get_mut(r)) {
-            pattern.members -= 1;
-        }
+        self.release(id, member.held());
+        self.subscribers.remove(&member.topics);
+        self.leave_pattern(member.regex.as_ref());
         self.settled -= usize::from(self.is_settled(&member));
         self.classic_members -= usize::from(member.classic.is_some());
         self.bytes -= member.bytes();
         Some(member)
+    }
+
+    /// Changes a member that stays who it is, by id and instance, keeping the counts. What does not change costs
+    /// nothing, however much there is of it.
+    pub(crate) fn change(&mut self, id: &str, change: impl FnOnce(&mut ConsumerMember)) {
+        let Some((id, mut member)) = self.members.remove_entry(id) else {
+            return;
+        };
+        let was = member.clone();
+        self.settled -= usize::from(self.is_settled(&was));
+        self.classic_members -= usize::from(was.classic.is_some());
+        self.bytes -= was.bytes();
+        change(&mut member);
+        self.settled += usize::from(self.is_settled(&member));
+        self.classic_members += usize::from(member.classic.is_some());
+        self.bytes += member.bytes();
+        if (&was.assigned, &was.revoking) != (&member.assigned, &member.revoking) {
+            let (had, has) = (was.all_held(), member.all_held());
+            self.release(&id, had.without(&has).iter());
+            for held in has.without(&had).iter() {
+                self.holders.insert(held, Rc::clone(&id));
+            }
+        }
+        self.subscribers.replace(&was.topics, &member.topics);
+        if was.regex != member.regex {
+            self.leave_pattern(was.regex.as_ref());
+            if let Some(regex) = &member.regex {
+                self.pattern(regex).members += 1;
+            }
+        }
+        self.members.insert(id, member);
+    }
+
+    /// A member holds these no more.
+    fn release(&mut self, id: &str, held: impl Iterator<Item = (TopicId, i32)>) {
+        for held in held {
+            let holder = self.holders.get(&held);
+            if holder.is_some_and(|holder| **holder == *id) {
+                self.holders.remove(&held);
+            }
+        }
+    }
+
+    /// A member subscribes by this pattern no more. It stays until [`ConsumerGroup::drop_unused_patterns`].
+    fn leave_pattern(&mut self, regex: Option<&Rc<str>>) {
+        if let Some(pattern) = regex.and_then(|regex| self.patterns.get_mut(regex)) {
+            pattern.members -= 1;
+        }
     }
 
     /// Forgets patterns that nobody subscribes by, and says which.
@@ -321,7 +346,7 @@ impl ConsumerGroup {
             let topics = &pattern.topics;
             topics.binary_search_by(|name| (**name).cmp(topic)).is_ok()
         };
-        self.subscribers.contains_key(topic) || self.patterns.values().any(matches)
+        self.subscribers.contains(topic) || self.patterns.values().any(matches)
     }
 
     /// Which offsets a commit may move: a member in its epoch all, in an older one those of partitions
@@ -377,9 +402,7 @@ impl ConsumerGroup {
             let waits = member.state == MemberState::Unrevoked;
             assert_eq!(waits, !member.revoking.is_empty(), "{group}: {}", member.id);
             assert!(member.epoch <= self.epoch, "{group}: {}", member.id);
-            member
-                .since
-                .check(&member.assigned.with(member.revoking.clone()));
+            member.since.check(&member.all_held());
         }
         let statics = members().filter(|m| m.instance.is_some()).count();
         assert_eq!(statics, self.instances.len(), "{group}: instances");
@@ -387,21 +410,19 @@ impl ConsumerGroup {
         assert_eq!(settled, self.settled, "{group}: settled");
         let classic = members().filter(|m| m.classic.is_some()).count();
         assert_eq!(classic, self.classic_members, "{group}: classic members");
-        let by_name = members().map(|m| m.topics.len()).sum::<usize>();
-        assert_eq!(
-            by_name,
-            self.subscribers.values().sum(),
-            "{group}: subscribers"
-        );
+        self.subscribers
+            .check(group, members().map(|member| &member.topics));
         for (regex, pattern) in &self.patterns {
             let users = members()
                 .filter(|m| m.regex.as_ref() == Some(regex))
                 .count();
             assert_eq!(users, pattern.members, "{group}: {regex}");
         }
-        let names = self.subscribers.keys().chain(self.patterns.keys());
+        let patterns = self.patterns.keys();
         let bytes = members().map(ConsumerMember::bytes).sum::<usize>()
-            + names.map(|name| NAME_BYTES + name.len()).sum::<usize>()
+            + patterns
+                .map(|regex| NAME_BYTES + regex.len())
+                .sum::<usize>()
             + self
                 .targets
                 .values()

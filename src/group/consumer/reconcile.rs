@@ -55,7 +55,7 @@ pub(crate) fn next_step(
     Some(Step {
         epoch: target_epoch,
         state,
-        assigned: kept.with(free),
+        assigned: kept.with(&free),
         revoking: Partitions::default(),
     })
 }

@@ -1,6 +1,6 @@
 //! Who is to have what: when that must be decided anew, and the decision.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
@@ -9,11 +9,8 @@ use super::assignor::{Assignor, Candidate, Topic};
 use super::{ConsumerGroup, ConsumerMember, Key, Refusal, pattern};
 use crate::group::Group;
 use crate::history::Cause;
-use crate::topics::Topics;
+use crate::topics::{TopicShape, Topics};
 use crate::turn::Turn;
-
-/// A subscription, by which members are alike.
-type Subscription = (Rc<[Rc<str>]>, Option<Rc<str>>);
 
 impl Group {
     /// A member's subscription may have changed, and so may topics: raises the epoch of the group if
@@ -113,18 +110,21 @@ fn next_epoch(epoch: i32) -> Result<i32, Refusal> {
 
 impl ConsumerGroup {
     /// A number that is another one when topics are, or their ids or sizes.
-    fn hash(&self, topics: &Topics) -> i64 {
-        let by_name = self.subscribers.keys();
+    fn hash(&mut self, topics: &Topics) -> i64 {
+        self.subscribers.look_up(topics);
         let by_pattern = self.patterns.values().filter(|p| p.members > 0);
-        let mut names: Vec<&Rc<str>> = by_name
-            .chain(by_pattern.flat_map(|pattern| pattern.topics.iter()))
-            .collect();
-        names.sort_unstable();
-        names.dedup();
+        let matched = by_pattern.flat_map(|pattern| pattern.topics.iter());
+        let mut shapes: Vec<(&Rc<str>, Option<TopicShape>)> = self.subscribers.topics().collect();
+        let by_name = shapes.len();
+        shapes.extend(matched.map(|name| (name, topics.topic(name))));
+        if shapes.len() > by_name {
+            shapes.sort_unstable_by_key(|(name, _)| *name);
+            shapes.dedup_by_key(|(name, _)| *name);
+        }
         let mut hash = Fnv::new();
         let mut is_any = false;
-        for name in names {
-            if let Some(shape) = topics.topic(name) {
+        for (name, shape) in shapes {
+            if let Some(shape) = shape {
                 is_any = true;
                 hash.add(name.as_bytes());
                 hash.add(&shape.id.0);
@@ -136,28 +136,37 @@ impl ConsumerGroup {
     }
 
     /// A share for each member.
-    fn decide(&self, topics: &Topics, allowed: &[Assignor]) -> Vec<(Rc<str>, super::Partitions)> {
+    fn decide(
+        &mut self,
+        topics: &Topics,
+        allowed: &[Assignor],
+    ) -> Vec<(Rc<str>, super::Partitions)> {
+        self.subscribers.look_up(topics);
         let mut shapes: Vec<Topic> = Vec::new();
-        let mut index: HashMap<Rc<str>, Option<usize>> = HashMap::new();
-        let mut alike: BTreeMap<Subscription, Rc<[usize]>> = BTreeMap::new();
+        let mut add = |shape: TopicShape| {
+            shapes.push(Topic {
+                id: shape.id,
+                partitions: shape.partitions,
+            });
+            shapes.len() - 1
+        };
+        let by_name = self.subscribers.topics();
+        let mut index: HashMap<&str, Option<usize>> = by_name
+            .map(|(name, shape)| (&**name, shape.map(&mut add)))
+            .collect();
+        // Members alike share a list, so where it stands tells them.
+        let mut alike: HashMap<(usize, Option<&str>), Rc<[usize]>> = HashMap::new();
         let mut members: Vec<Candidate> = Vec::with_capacity(self.members.len());
         for member in self.members.values() {
-            let subscription = (Rc::clone(&member.topics), member.regex.clone());
-            let wanted = alike.entry(subscription).or_insert_with(|| {
-                let mut wanted: Vec<usize> = self
-                    .names_of(member)
-                    .filter_map(|name| {
-                        let known = index.entry(Rc::clone(name)).or_insert_with(|| {
-                            let shape = topics.topic(name)?;
-                            shapes.push(Topic {
-                                id: shape.id,
-                                partitions: shape.partitions,
-                            });
-                            Some(shapes.len() - 1)
-                        });
-                        *known
-                    })
-                    .collect();
+            let list = Rc::as_ptr(&member.topics).addr();
+            let wanted = alike.entry((list, member.regex.as_deref()));
+            let wanted = wanted.or_insert_with(|| {
+                let names = self.names_of(member);
+                let wanted = names.filter_map(|name| {
+                    let known = index.entry(name);
+                    *known.or_insert_with(|| topics.topic(name).map(&mut add))
+                });
+                let mut wanted: Vec<usize> = wanted.collect();
                 wanted.sort_unstable();
                 wanted.dedup();
                 wanted.into()

@@ -19,10 +19,11 @@ impl Since {
             *before = before.in_common(held);
         }
         self.0.retain(|_, partitions| !partitions.is_empty());
-        let new = held.filtered(|topic, partition| self.of(topic, partition).is_none());
+        let known = Partitions::of_pairs(self.0.values().flat_map(Partitions::iter));
+        let new = held.without(&known);
         if !new.is_empty() {
             let of_epoch = self.0.entry(epoch).or_default();
-            *of_epoch = of_epoch.with(new);
+            *of_epoch = of_epoch.with(&new);
         }
     }
 
@@ -32,6 +33,15 @@ impl Since {
         epochs
             .find(|(_, partitions)| partitions.contains(topic, partition))
             .map(|(epoch, _)| *epoch)
+    }
+
+    /// All of it, by partition.
+    pub(crate) fn by_partition(&self) -> BTreeMap<(TopicId, i32), i32> {
+        let each = self.0.iter().flat_map(|(epoch, partitions)| {
+            let partitions = partitions.iter();
+            partitions.map(move |partition| (partition, *epoch))
+        });
+        each.collect()
     }
 
     /// Approximate memory in bytes.

@@ -4,6 +4,7 @@ mod beats;
 mod dice;
 mod draws;
 mod expiring;
+mod many_names;
 mod random;
 mod random_classic;
 mod random_newer;

@@ -3,9 +3,15 @@
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::JoinGroupRequest;
+use thalweg_protocol::messages::group_metadata_value::MemberMetadata;
 use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use thalweg_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
 use thalweg_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use thalweg_protocol::messages::{
+    ConsumerGroupMemberMetadataValue, GroupMetadataValue, JoinGroupRequest, OffsetCommitRequest,
+};
 use thalweg_types::limits::{
     COORDINATOR_SWEEP_ENDS, COORDINATOR_SWEEP_OFFSETS, COORDINATOR_SWEEP_WRITES_MAX,
     COORDINATOR_TIMERS_PER_TURN, GROUPS_LISTED_PER_TURN, OFFSET_COMMIT_ROWS_PER_TURN,
@@ -15,8 +21,8 @@ use thalweg_types::{TimestampMs, TopicId};
 
 use super::world::{EPOCH_MS, Logged, World};
 use crate::{
-    Answer, Ask, Caller, Committed, GroupQuery, Now, Progress, Record, Settings, Stability, Tally,
-    Token,
+    Answer, Ask, Caller, Committed, ConsumerRecord, GroupQuery, Now, Progress, Record, Settings,
+    Stability, Tally, Token,
 };
 
 const MANY_ENDS: usize = 2 * COORDINATOR_SWEEP_ENDS + 1;
@@ -64,6 +70,40 @@ fn rp_115_loading_goes_in_slices_also_within_a_group() {
     let steps = world.restart();
     assert_eq!(steps, [Progress::More, Progress::More, Progress::Done]);
     assert_eq!(ended(&mut world), [0; 0]);
+}
+
+#[test]
+fn rp_115_members_of_a_large_group_are_made_ready_in_slices() {
+    const MANY: usize = 2 * COORDINATOR_SWEEP_OFFSETS + 1;
+    let ids = || (0..MANY).map(|nth| format!("m{nth:06}"));
+    let member = |member_id| MemberMetadata {
+        member_id,
+        session_timeout: 10_000,
+        ..MemberMetadata::default()
+    };
+    let classic = Record::Group {
+        group: Rc::from("g"),
+        value: Some(GroupMetadataValue {
+            protocol_type: "consumer".to_owned(),
+            protocol: Some("range".to_owned()),
+            members: ids().map(member).collect(),
+            ..GroupMetadataValue::default()
+        }),
+    };
+    let newer = ids().map(|id| Record::Consumer {
+        group: Rc::from("g"),
+        record: ConsumerRecord::Member(
+            Rc::from(id),
+            Some(ConsumerGroupMemberMetadataValue::default()),
+        ),
+    });
+    for records in [vec![classic], newer.collect()] {
+        let mut world = world_of(0, 0);
+        world.log = records.into_iter().map(Logged::Record).collect();
+        let steps = world.restart();
+        assert_eq!(steps, [Progress::More, Progress::More, Progress::Done]);
+        assert_eq!(world.machine.tally().members, MANY);
+    }
 }
 
 #[test]
@@ -193,6 +233,17 @@ fn bi_8_what_a_large_group_has_committed_is_told_in_pages() {
 }
 
 #[test]
+fn bi_8_groups_that_have_committed_are_named_in_pages() {
+    let mut world = world_of(GROUPS_LISTED_PER_TURN + 1, 1);
+    world.restart();
+    let (first, rest) = world.machine.groups_with_offsets(None);
+    assert_eq!(first.len(), GROUPS_LISTED_PER_TURN);
+    let (second, end) = world.machine.groups_with_offsets(rest.as_deref());
+    assert_eq!((second.len(), end), (1, None));
+    assert!(first.is_sorted() && first.last() < second.first());
+}
+
+#[test]
 fn bi_8_timers_that_run_out_together_fire_in_several_turns() {
     const MANY: usize = 3 * COORDINATOR_TIMERS_PER_TURN;
     let mut world = World::new(Settings::default());
@@ -245,6 +296,46 @@ fn bi_8_many_groups_are_listed_in_pages() {
     let full = GROUPS_LISTED_PER_TURN;
     assert_eq!(sizes, [full, full, 1]);
     assert!(names.is_sorted(), "each once");
+}
+
+#[test]
+fn bi_8_no_more_fetches_wait_for_a_commit_than_one_turn_answers() {
+    let mut world = world_of(1, OFFSET_FETCH_ROWS_PER_TURN);
+    world.restart();
+    let place = OffsetCommitRequestTopic {
+        name: "t".to_owned(),
+        topic_id: world.topics.id("t").expect("always there"),
+        partitions: vec![OffsetCommitRequestPartition::default()],
+    };
+    let commit = OffsetCommitRequest {
+        group_id: "g0".to_owned(),
+        generation_id_or_member_epoch: -1,
+        topics: vec![place],
+        ..OffsetCommitRequest::default()
+    };
+    world.ask(&caller(9), Ask::Commit(commit), Token(0));
+    for nth in 1..=3 {
+        let group = OffsetFetchRequestGroup {
+            group_id: "g0".to_owned(),
+            topics: None,
+            member_epoch: -1,
+            ..OffsetFetchRequestGroup::default()
+        };
+        let ask = Ask::FetchOffsets(group, Stability::Stable, None);
+        world.ask(&caller(9), ask, Token(nth));
+    }
+    let told = |world: &mut World| {
+        let answers = std::mem::take(&mut world.answers).into_iter();
+        let fetched = answers.filter_map(|(token, answer)| match answer {
+            Answer::FetchOffsets(page) => Some((token.0, page.group.error_code)),
+            _ => None,
+        });
+        fetched.collect::<Vec<_>>()
+    };
+    let again = ErrorCode::CoordinatorLoadInProgress.code();
+    assert_eq!(told(&mut world), [(2, again), (3, again)]);
+    world.commit_write();
+    assert_eq!(told(&mut world), [(1, 0)]);
 }
 
 #[test]

@@ -153,6 +153,7 @@ impl World {
                 }
                 Effect::Write { id, records } => {
                     assert!(!records.is_empty(), "a write has records");
+                    let records = Rc::unwrap_or_clone(records);
                     self.written.push(records.clone());
                     self.writes.push_back((id, records));
                 }
