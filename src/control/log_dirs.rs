@@ -377,14 +377,18 @@ impl LogDirs {
         Ok(())
     }
 
-    /// See [`Checkpoints::record_log_starts`]. A directory that refuses keeps no other from being told.
+    /// See [`Checkpoints::record_log_starts`]. A directory that refuses keeps no other from being told. Of several errors
+    /// [`LogError::StartsHold`] is given, which forbids most.
     pub(crate) async fn record_log_starts(
         &mut self,
         starts: Vec<(PartitionName, (TopicPartition, Offset))>,
     ) -> Result<(), LogError> {
         let mut done = Ok(());
         for (files, share) in self.by_slot(starts) {
-            done = done.and(files.record_log_starts(share).await);
+            let recorded = files.record_log_starts(share).await;
+            if done.is_ok() || matches!(recorded, Err(LogError::StartsHold(_))) {
+                done = recorded;
+            }
         }
         done
     }

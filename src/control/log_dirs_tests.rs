@@ -9,8 +9,8 @@ use thalweg_protocol::messages::{PartitionRecord, RegisterBrokerRecord, TopicRec
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
 use thalweg_storage::repair::repair;
 use thalweg_storage::{
-    BoundOffsets, Checkpoint, CleanMark, DirHealth, FormatPolicy, Gaps, LogDir, OpenPolicy,
-    Opening, PartitionDir, PartitionName, Recovery, Unwritten,
+    BoundOffsets, Checkpoint, CleanMark, DirHealth, FormatPolicy, Gaps, LogDir, LogError,
+    OpenPolicy, Opening, PartitionDir, PartitionName, Recovery, Unwritten,
 };
 use thalweg_types::{BrokerId, ClusterId, Offset, PartitionIndex, TopicPartition, Uuid};
 
@@ -237,6 +237,24 @@ fn checkpoints_go_where_the_partitions_are_and_a_failed_directory_gets_none() {
         assert_eq!(closed, CleanMark::Written);
         let is_clean = |dir: &str| root.join(dir).join(".kafka_cleanshutdown").exists();
         assert!(is_clean("a") && !is_clean("b"));
+    });
+}
+
+/// One directory has no room, and another one can not even take away the file that says that its log starts hold.
+#[test]
+fn st_20_of_several_directories_the_one_counts_in_which_nothing_may_be_removed() {
+    run(|root| async move {
+        let mut dirs = both(&root).await;
+        dirs.place_new(name(0), id(201)).expect("a");
+        dirs.place_new(name(1), id(202)).expect("b");
+        let _full = no_room_for(&root, Checkpoint::LogStart);
+        let lacks = dirs.record_log_starts(vec![start(0, 1), start(1, 1)]).await;
+        assert!(matches!(lacks, Err(LogError::Io { .. })), "{lacks:?}");
+        let file = format!("b/{}.tmp", Checkpoint::LogStart.file_name());
+        std::os::unix::fs::symlink("/dev/full", root.join(file)).expect("a link");
+        std::fs::create_dir(root.join("b/thalweg-log-starts-kept")).expect("made");
+        let holds = dirs.record_log_starts(vec![start(0, 2), start(1, 2)]).await;
+        assert!(matches!(holds, Err(LogError::StartsHold(_))), "{holds:?}");
     });
 }
 

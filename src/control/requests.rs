@@ -13,7 +13,7 @@ use thalweg_protocol::messages::{
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
 use thalweg_reactor::{mailbox, oneshot};
-use thalweg_storage::{Opening, PartitionName};
+use thalweg_storage::{Opening, PartitionName, StartKept};
 use thalweg_types::{LeaderEpoch, Offset, TopicId, TopicPartition, Uuid};
 
 use crate::lag::GroupQuestion;
@@ -99,8 +99,8 @@ pub enum AdminRequest {
     LogStarts {
         /// Their first offsets.
         starts: Vec<(TopicPartition, Offset)>,
-        /// Told when it is durable.
-        reply: oneshot::Sender<Result<(), ErrorCode>>,
+        /// Told how far that went.
+        reply: oneshot::Sender<Result<StartKept, ErrorCode>>,
     },
     /// How far logs are now: write it into the checkpoints.
     Progress {
@@ -460,11 +460,12 @@ impl ControlHandle {
             .await
     }
 
-    /// Makes durable where logs begin. `None` means that the broker is stopping.
+    /// Makes durable where logs begin, and says how far that went. Where it is refused, no segment of these logs may be
+    /// removed. `None` means that the broker is stopping.
     pub async fn record_log_starts(
         &self,
         starts: Vec<(TopicPartition, Offset)>,
-    ) -> Option<Result<(), ErrorCode>> {
+    ) -> Option<Result<StartKept, ErrorCode>> {
         self.administer(|reply| AdminRequest::LogStarts { starts, reply })
             .await
     }

@@ -4,12 +4,14 @@
 //! checkpoint, many partitions in one write (a full disk apart); then files go. What is due is `thalweg_storage`'s rule
 //! over the topic's properties as they are at that moment, so that changes are obeyed by the next look.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use thalweg_config::TopicConfig;
+use thalweg_control::DirIndex;
 use thalweg_reactor::{task, time};
-use thalweg_storage::{Due, RetentionLimits, StartKept};
+use thalweg_storage::{Due, RetentionLimits};
 use thalweg_types::limits::RETENTION_PARTITIONS_TOGETHER;
 
 use crate::partition::Partition;
@@ -34,7 +36,8 @@ pub(crate) async fn enforce(shard: Rc<Shard>) {
     }
 }
 
-async fn look_through(shard: &Shard) {
+/// One look at all logs of the shard.
+pub(crate) async fn look_through(shard: &Shard) {
     for partitions in shard.partitions().chunks(RETENTION_PARTITIONS_TOGETHER) {
         let mut hidden = Vec::new();
         for partition in partitions {
@@ -60,18 +63,25 @@ async fn hide(shard: &Shard, partition: &Rc<Partition>) -> Option<Hidden> {
     })
 }
 
+/// A log directory whose log starts can not be written holds up no other.
+async fn remove(shard: &Shard, hidden: Vec<Hidden>) {
+    let mut by_dir: BTreeMap<DirIndex, Vec<Hidden>> = BTreeMap::new();
+    for one in hidden {
+        by_dir.entry(one.partition.dir()).or_default().push(one);
+    }
+    for hidden in by_dir.into_values() {
+        remove_in_one(shard, hidden).await;
+    }
+}
+
 /// Makes the new starts durable, and only then removes files. On a full disk the checkpoint can not be
 /// written; the files must go all the same, or nothing would ever make room.
-async fn remove(shard: &Shard, hidden: Vec<Hidden>) {
-    if hidden.is_empty() {
-        return;
-    }
+async fn remove_in_one(shard: &Shard, hidden: Vec<Hidden>) {
     let starts = hidden.iter().map(|one| (one.partition.id(), one.due.start));
-    let kept = match shard.control.record_log_starts(starts.collect()).await {
-        Some(Ok(())) => StartKept::Durable,
-        Some(Err(_)) => StartKept::ByFirstSegment,
-        // The broker is stopping: the next life looks again.
-        None => return,
+    // The next look tries what is refused again, and when the broker is stopping the next life does. What is wrong is
+    // said by the control plane.
+    let Some(Ok(kept)) = shard.control.record_log_starts(starts.collect()).await else {
+        return;
     };
     for one in hidden {
         let Hidden {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{
-    ClusterView, ControlHandle, DirIndex, Endpoint, OpeningProgress, PartitionToOpen,
+    AdminRequest, ClusterView, ControlHandle, ControlRequest, DirIndex, Endpoint, OpeningProgress,
+    PartitionToOpen,
 };
 use thalweg_group::{Answer, Ask, Caller};
 use thalweg_metadata::{Image, Placement, Record};
@@ -25,7 +26,7 @@ use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_replica::{Acks, Isolation};
-use thalweg_storage::{DirHealth, LogOptions, QueuedBytes, Recovery};
+use thalweg_storage::{DirHealth, LogOptions, QueuedBytes, Recovery, StartKept};
 use thalweg_types::limits::APPEND_QUEUED_BYTES_MAX;
 use thalweg_types::{
     BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ShardId, TimestampMs,
@@ -36,6 +37,7 @@ use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator::GroupAsk;
 use crate::partition::{OpenContext, Partition};
 use crate::peer::{AppendAsk, FetchAsk, FetchFound, Park};
+use crate::retention;
 use crate::shard::{Shard, ShardParts};
 
 const ID: TopicPartition = TopicPartition {
@@ -46,24 +48,34 @@ const ID: TopicPartition = TopicPartition {
 struct Rig {
     shard: Rc<Shard>,
     queued: Rc<QueuedBytes>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 fn with_rig<F: Future<Output = ()>>(test: impl FnOnce(Rig) -> F) {
+    // A control plane that has stopped.
+    with_control(|rig, _| test(rig));
+}
+
+fn with_control<F: Future<Output = ()>>(
+    test: impl FnOnce(Rig, mailbox::Receiver<ControlRequest>) -> F,
+) {
     let runtime = Runtime::new(RuntimeOptions {
         engine: EngineChoice::Plain,
         ..RuntimeOptions::default()
     })
     .expect("a runtime");
-    runtime.block_on(async { test(Rig::new().await).await });
+    runtime.block_on(async {
+        let (requests, asked) = mailbox::channel(1);
+        let rig = Rig::new(requests).await;
+        test(rig, asked).await;
+    });
 }
 
 impl Rig {
-    async fn new() -> Rig {
+    async fn new(requests: mailbox::Sender<ControlRequest>) -> Rig {
         let dir = tempfile::tempdir().expect("a directory");
         let config = Arc::new(BrokerConfig::default());
         let metrics = Rc::new(RefCell::new(CoreMetrics::new(0, 1)));
-        let (requests, _) = mailbox::channel(1);
         let (peer, _) = mailbox::channel(1);
         let topic = Record::Topic(TopicRecord {
             name: "t".to_owned(),
@@ -116,11 +128,7 @@ impl Rig {
         };
         let partition = Partition::open(&wanted, context).await.expect("opened");
         shard.insert_partition(partition);
-        Rig {
-            shard,
-            queued,
-            _dir: dir,
-        }
+        Rig { shard, queued, dir }
     }
 
     async fn append(&self) -> Appended {
@@ -262,6 +270,32 @@ fn a_partition_that_is_deleted_is_offline_no_more() {
         assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 1));
         assert_eq!(rig.shard.forget_offline(other), Some(DirIndex(0)));
         assert_eq!((rig.shard.led_count(), rig.shard.offline_count()), (1, 0));
+    });
+}
+
+/// A copy-on-write disk without a byte left: what is removed all the same is missed at the next start.
+#[test]
+fn st_20_where_log_starts_hold_nothing_is_removed_until_a_later_look() {
+    with_control(|rig, mut asked| async move {
+        rig.append().await.result.expect("appended, long ago");
+        let segment = rig.dir.path().join("t-0/00000000000000000000.log");
+        for (answer, stays) in [
+            (Err(ErrorCode::KafkaStorageError), true),
+            (Ok(StartKept::Durable), false),
+        ] {
+            let shard = Rc::clone(&rig.shard);
+            let looking = task::spawn(async move { retention::look_through(&shard).await });
+            let Some(ControlRequest::Admin(AdminRequest::LogStarts { starts, reply })) =
+                asked.recv().await
+            else {
+                panic!("where its log begins is to be written down first");
+            };
+            assert_eq!(starts, [(ID, Offset(1))]);
+            assert!(segment.exists());
+            assert!(reply.send(answer).is_ok());
+            looking.await.expect("it ends");
+            assert_eq!(segment.exists(), stays, "{answer:?}");
+        }
     });
 }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use thalweg_reactor::fs::{self, DirLock};
@@ -120,6 +121,8 @@ pub struct LogDir {
     log_starts: BoundOffsets,
     /// Logs have to begin there.
     starts_kept: bool,
+    /// That is not so any more, durably, and does not depend on what an earlier life has left in the page cache.
+    starts_let_go: AtomicBool,
     high_watermarks: BoundOffsets,
     known_points: Option<RecoveryPoints>,
     found_damaged: BoundOffsets,
@@ -221,6 +224,7 @@ impl LogDir {
             recovery_points: bound::load(path, Checkpoint::RecoveryPoint).await?,
             log_starts: bound::load(path, Checkpoint::LogStart).await?,
             starts_kept: fs::exists(&path.join(bound::STARTS_KEPT)).await?,
+            starts_let_go: AtomicBool::new(false),
             high_watermarks: bound::load(path, Checkpoint::HighWatermark).await?,
             known_points: recovery_points::load(path).await?,
             found_damaged: bound::load(path, Checkpoint::FoundDamaged).await?,
@@ -432,11 +436,22 @@ impl LogDir {
     }
 
     async fn remove(&self, file: &str) -> Result<(), LogError> {
+        match self.unlink(file).await? {
+            true => self.sync_names().await,
+            false => Ok(()),
+        }
+    }
+
+    /// False when there was no such file.
+    async fn unlink(&self, file: &str) -> Result<bool, LogError> {
         let path = self.path.join(file);
         match fs::unlink(&path).await {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => self.judged(other.map_err(LogError::io("remove", &path)))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => self.judged(other.map_err(LogError::io("remove", &path)).map(|()| true)),
         }
+    }
+
+    async fn sync_names(&self) -> Result<(), LogError> {
         let synced = fs::sync_dir(&self.path).await;
         self.judged(synced.map_err(LogError::io("sync", &self.path)))
     }

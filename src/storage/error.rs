@@ -113,6 +113,13 @@ pub enum LogError {
         /// The file.
         path: PathBuf,
     },
+    /// Neither can the log starts of a directory be written nor the file be taken away that says that they hold. So
+    /// nothing may be removed in it: a log that begins above the start that is written down is taken for damaged.
+    #[error(
+        "{0}; so the log starts that were written before stay, and nothing is removed in that directory: free some \
+         room on its disk"
+    )]
+    StartsHold(Box<LogError>),
     /// The log had failed before and serves nothing until it is opened again.
     #[error("the log is offline: {reason}")]
     Offline {
@@ -158,6 +165,7 @@ impl LogError {
     pub fn may_pass(&self) -> bool {
         match self {
             LogError::Io { source, .. } => may_pass(source),
+            LogError::StartsHold(error) => error.may_pass(),
             LogError::DamagedBelowRecoveryPoint { .. }
             | LogError::DamagedBeforeWhole { .. }
             | LogError::DamagedBelowMark { .. }
@@ -181,6 +189,7 @@ impl LogError {
             | LogError::RecordsMissing { .. } => true,
             LogError::Io { .. }
             | LogError::UnfinishedCompaction { .. }
+            | LogError::StartsHold(_)
             | LogError::Offline { .. }
             | LogError::Closed => false,
         }

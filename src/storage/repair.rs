@@ -288,6 +288,7 @@ fn repair_of(dir: &Path, error: LogError, reached: Offset) -> Option<Repair> {
         | LogError::OutOfPlace { .. }
         | LogError::Io { .. }
         | LogError::UnfinishedCompaction { .. }
+        | LogError::StartsHold(_)
         | LogError::Offline { .. }
         | LogError::Closed => None,
     }

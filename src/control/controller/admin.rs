@@ -11,7 +11,7 @@ use thalweg_protocol::messages::{
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
 use thalweg_reactor::time;
-use thalweg_storage::{LogError, PartitionName};
+use thalweg_storage::{LogError, PartitionName, StartKept};
 use thalweg_types::limits::NOT_RECORDED_SAID_EVERY_MS;
 use thalweg_types::{Offset, TopicPartition};
 
@@ -120,9 +120,14 @@ impl Controller {
     async fn record_log_starts(
         &mut self,
         starts: Vec<(TopicPartition, Offset)>,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<StartKept, ErrorCode> {
         let recorded = self.dirs.record_log_starts(self.with_ids(starts)).await;
-        self.told(recorded, "log starts")
+        let hold = matches!(recorded, Err(LogError::StartsHold(_)));
+        match self.told(recorded, "log starts") {
+            Ok(()) => Ok(StartKept::Durable),
+            Err(code) if hold => Err(code),
+            Err(_) => Ok(StartKept::ByFirstSegment),
+        }
     }
 
     async fn record_cleaned(

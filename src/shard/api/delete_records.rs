@@ -12,6 +12,7 @@ use thalweg_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
 };
 use thalweg_protocol::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
+use thalweg_storage::StartKept;
 use thalweg_types::Offset;
 
 use crate::question::{Asking, Question, Row};
@@ -35,8 +36,13 @@ pub(crate) async fn answer(
         })
         .await;
     if !starts.is_empty() {
-        let durable = shard.control.record_log_starts(starts).await;
-        if let Err(error) = durable.unwrap_or(Err(ErrorCode::NotLeaderOrFollower)) {
+        let recorded = match shard.control.record_log_starts(starts).await {
+            Some(Ok(StartKept::Durable)) => Ok(()),
+            Some(Ok(StartKept::ByFirstSegment)) => Err(ErrorCode::KafkaStorageError),
+            Some(Err(error)) => Err(error),
+            None => Err(ErrorCode::NotLeaderOrFollower),
+        };
+        if let Err(error) = recorded {
             for row in rows.iter_mut().filter(|row| row.error_code == 0) {
                 row.low_watermark = -1;
                 row.error_code = error.code();

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use thalweg_reactor::fs;
@@ -271,6 +272,7 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`]; entries then are old, or of unknown topics. Segments may be removed without log starts
     /// ([`crate::StartKept::ByFirstSegment`]), so that these say no more where a log has to begin.
+    /// [`LogError::StartsHold`] when they still say it; then none may be removed.
     pub async fn write_bound(
         &self,
         checkpoint: Checkpoint,
@@ -278,15 +280,29 @@ impl LogDir {
     ) -> Result<(), LogError> {
         let written = self.try_write_bound(checkpoint, entries).await;
         if checkpoint == Checkpoint::LogStart && written.is_err() {
-            // A file goes away on a full disk, too.
-            self.remove(STARTS_KEPT).await?;
+            // A file goes away on a full disk, too, though not on every one.
+            let gone = self.let_starts_go().await;
+            gone.map_err(|error| LogError::StartsHold(Box::new(error)))?;
         }
         written
+    }
+
+    /// From now on a log may begin above the start that is written down.
+    async fn let_starts_go(&self) -> Result<(), LogError> {
+        if self.starts_let_go.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.unlink(STARTS_KEPT).await?;
+        // Where it was gone before, too: whoever took it away may have come no further.
+        self.sync_names().await?;
+        self.starts_let_go.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// From now on the log starts say where logs have to begin, until one can not be written. To be called when
     /// every log here is open and has its start written down.
     pub async fn keep_starts(&self) {
+        self.starts_let_go.store(false, Ordering::Relaxed);
         let path = self.path.join(STARTS_KEPT);
         if fs::exists(&path).await.unwrap_or(false) {
             return;

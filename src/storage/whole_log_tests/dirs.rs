@@ -11,7 +11,7 @@ use thalweg_types::{BrokerId, ClusterId, Offset, TopicPartition, Uuid};
 use super::{TOPIC_ID, TestLog, on_both_engines};
 use crate::{
     BoundOffsets, Checkpoint, CleanMark, DirectoryState, FormatPolicy, Log, LogDir, LogDirError,
-    LogOptions, OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
+    LogError, LogOptions, OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
     set_partition_aside,
 };
 
@@ -84,6 +84,40 @@ fn st_18_a_start_believes_nothing_of_a_life_in_which_the_disk_failed() {
             next.begin().await.expect("begun");
             assert!(!dir.join("thalweg-condemned").exists());
         }
+    });
+}
+
+/// A full disk takes the removal of a file, a copy-on-write one without a byte left does not.
+#[test]
+fn st_20_log_starts_that_can_not_be_written_hold_as_long_as_their_file_is_there() {
+    on_both_engines(|dir| async move {
+        let log_dir = open(&dir).await;
+        let mut starts = BoundOffsets::default();
+        starts.insert(PartitionName::new("t", 0), TOPIC_ID, Offset(3));
+        let write = async || log_dir.write_bound(Checkpoint::LogStart, &starts).await;
+        write().await.expect("written");
+        log_dir.keep_starts().await;
+        let kept = dir.join("thalweg-log-starts-kept");
+        assert!(kept.exists());
+        let temporary = format!("{}.tmp", Checkpoint::LogStart.file_name());
+        std::os::unix::fs::symlink("/dev/full", dir.join(&temporary)).expect("a link");
+        // In the place of the file there is what can not be removed like one.
+        std::fs::remove_file(&kept).expect("removed");
+        std::fs::create_dir(&kept).expect("made");
+        for _ in 0..2 {
+            let error = write().await.expect_err("full");
+            assert!(matches!(error, LogError::StartsHold(_)), "{error}");
+        }
+        std::fs::remove_dir(&kept).expect("removed");
+        std::fs::write(&kept, "").expect("written");
+        let error = write().await.expect_err("full");
+        assert!(matches!(error, LogError::Io { .. }) && error.may_pass(), "{error}");
+        assert!(!kept.exists());
+        std::fs::remove_file(dir.join(&temporary)).expect("removed");
+        log_dir.keep_starts().await;
+        std::os::unix::fs::symlink("/dev/full", dir.join(&temporary)).expect("a link");
+        write().await.expect_err("full");
+        assert!(!kept.exists(), "each time that it was made");
     });
 }
 
