@@ -65,7 +65,7 @@ pub(crate) fn start_all() {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// What the jobs of a pool are.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -161,18 +161,9 @@ impl Pool {
         if self.shared.calls == Calls::Short && in_place::is_on() {
             return work();
         }
-        let guard = context::current().map(|context| context.in_flight.enter());
-        let (answer, wait) = oneshot::channel();
-        self.submit(Box::new(move || {
-            let result = work();
-            // A dropped future wants no answer. The result is dropped here, before the guard.
-            drop(answer.send(result));
-            drop(guard);
-        }));
-        match wait.await {
-            Some(result) => result,
-            None => Err(io::Error::other("the worker thread gave no answer")),
-        }
+        let (job, done) = job_of(work);
+        self.submit(job);
+        done.await
     }
 
     fn start_rest(&self) {
@@ -196,6 +187,29 @@ impl Pool {
                 shared.serve();
             })
     }
+}
+
+/// `work` for a worker, and what it gives. The runtime of the calling thread waits for the job before it ends.
+pub(crate) fn job_of<T, F>(work: F) -> (Job, impl Future<Output = io::Result<T>>)
+where
+    T: Send + 'static,
+    F: FnOnce() -> io::Result<T> + Send + 'static,
+{
+    let guard = context::current().map(|context| context.in_flight.enter());
+    let (answer, wait) = oneshot::channel();
+    let job = Box::new(move || {
+        let result = work();
+        // A dropped future wants no answer. The result is dropped here, before the guard.
+        drop(answer.send(result));
+        drop(guard);
+    });
+    let done = async {
+        match wait.await {
+            Some(result) => result,
+            None => Err(io::Error::other("the worker thread gave no answer")),
+        }
+    };
+    (job, done)
 }
 
 impl Drop for Pool {

@@ -69,7 +69,8 @@ struct Plan {
 }
 
 impl Inner {
-    /// The turn of flushes, for who must not wait for the pace of one in the background.
+    /// The turn of flushes, for who must wait neither for the pace of one of this log in the background nor for those of
+    /// other logs before it.
     pub(crate) async fn flush_turn_soon(&self) -> TurnGuard<'_> {
         let _hurry = self.syncer.hurry();
         self.flush_turn.take().await

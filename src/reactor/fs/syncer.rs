@@ -10,8 +10,11 @@
 //! before its fdatasync. An fdatasync of many megabytes, and so much more of several at once, fills the
 //! device's queue, and the commit of the file system's journal waits behind it; so does every append that has to change
 //! what is being committed.
+//!
+//! Who has to wait for one in the background says so ([`Syncer::hurry`]): it then makes no pauses, and if its turn has not come
+//! it passes all others, as one of those that are waited for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -23,7 +26,7 @@ use super::FsError;
 use super::data::flush_of;
 use super::file::File;
 use crate::sync::lock;
-use crate::workers::Pool;
+use crate::workers::{Job, Pool, job_of};
 use crate::{disk, failpoint, sys};
 
 /// Bytes that a flush in the background writes back at once.
@@ -36,16 +39,63 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 const STEP_TIME_MIN: Duration = Duration::from_micros(200);
 
 /// One per directory for the life of the process; there are as many as directories are configured.
-static SYNCERS_BY_DIRECTORY: LazyLock<Mutex<HashMap<PathBuf, Syncer>>> =
+static THREADS_BY_DIRECTORY: LazyLock<Mutex<HashMap<PathBuf, Threads>>> =
     LazyLock::new(Mutex::default);
 
-/// The flushes of one directory. Clones are the same.
+/// Those that flush the files of one directory.
 #[derive(Clone)]
-pub struct Syncer {
-    pool: Arc<Pool>,
+struct Threads {
+    awaited: Arc<Pool>,
     background: Arc<Pool>,
-    /// How many wait for what a flush in the background holds.
-    hurries: Arc<AtomicUsize>,
+}
+
+/// The flushes of one user of a directory: of one file, say, or of some of which one is flushed at a time.
+pub struct Syncer {
+    threads: Threads,
+    own: Arc<Own>,
+}
+
+/// What a user has in the background.
+#[derive(Default)]
+struct Own {
+    /// How many wait for what it holds.
+    hurries: AtomicUsize,
+    /// Flushes whose turn has not come.
+    queued: Mutex<VecDeque<Job>>,
+}
+
+impl Own {
+    fn is_awaited(&self) -> bool {
+        self.hurries.load(Ordering::SeqCst) > 0
+    }
+
+    fn next(&self) -> Option<Job> {
+        lock(&self.queued).pop_front()
+    }
+}
+
+impl Threads {
+    /// Has the background come to `job` in its turn, unless [`Threads::take_over`] is faster.
+    fn queue(&self, own: &Arc<Own>, job: Job) {
+        lock(&own.queued).push_back(job);
+        let of = Arc::clone(own);
+        self.background.submit(Box::new(move || {
+            if let Some(job) = of.next() {
+                job();
+            }
+        }));
+        // Who began to wait before it was in the queue has not seen it there.
+        if own.is_awaited() {
+            self.take_over(own);
+        }
+    }
+
+    /// What is queued is made beside the flushes in the background.
+    fn take_over(&self, own: &Own) {
+        while let Some(job) = own.next() {
+            self.awaited.submit(job);
+        }
+    }
 }
 
 /// What of a file is written and not flushed.
@@ -57,15 +107,20 @@ pub struct Unflushed<E> {
     pub end: E,
 }
 
-/// While it is there, the flushes of a directory in the background make no pauses.
-#[derive(Debug)]
+/// While it is there, the flushes of a [`Syncer`] in the background make no pauses and wait for no others.
 pub struct Hurry {
-    hurries: Arc<AtomicUsize>,
+    own: Arc<Own>,
+}
+
+impl std::fmt::Debug for Hurry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hurry").finish_non_exhaustive()
+    }
 }
 
 impl Drop for Hurry {
     fn drop(&mut self) {
-        self.hurries.fetch_sub(1, Ordering::Relaxed);
+        self.own.hurries.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -76,18 +131,20 @@ impl std::fmt::Debug for Syncer {
 }
 
 impl Syncer {
-    /// The one of `directory`, for the whole process. Whoever asks first says how many flushes it
-    /// has under way at once. Threads begin with the first flush.
+    /// One with the threads of `directory`, which are the same for the whole process. Whoever asks first says how many
+    /// flushes that are waited for are under way there at once. Threads begin with the first flush.
     #[must_use]
     pub fn of(directory: &Path, at_once_max: usize) -> Syncer {
-        let mut syncers = lock(&SYNCERS_BY_DIRECTORY);
-        let new = || Syncer {
-            pool: Arc::new(Pool::new("tw-ackflush", at_once_max)),
+        let mut threads = lock(&THREADS_BY_DIRECTORY);
+        let new = || Threads {
+            awaited: Arc::new(Pool::new("tw-ackflush", at_once_max)),
             background: Arc::new(Pool::new("tw-writeback", 1)),
-            hurries: Arc::default(),
         };
-        let found = syncers.entry(directory.to_owned()).or_insert_with(new);
-        found.clone()
+        let found = threads.entry(directory.to_owned()).or_insert_with(new);
+        Syncer {
+            threads: found.clone(),
+            own: Arc::default(),
+        }
     }
 
     /// `fdatasync` of `file`. `covered` is called on the syncer's thread right before it: what it
@@ -112,11 +169,11 @@ impl Syncer {
             failpoint::reach(point)?;
             flush()
         };
-        self.pool.run(work).await
+        self.threads.awaited.run(work).await
     }
 
-    /// As [`Syncer::sync_data`], for what nobody waits for: one at a time, and in steps. What `watch` gives lives while
-    /// the device is asked for something, and not while this waits for its turn or pauses.
+    /// As [`Syncer::sync_data`], for what nobody waits for: one at a time, and in steps, until there is a [`Hurry`]. What
+    /// `watch` gives lives while the device is asked for something, and not while this waits for its turn or pauses.
     ///
     /// # Errors
     /// The kernel's. One of the steps is as final as that of an fdatasync: the kernel tells a failed
@@ -134,23 +191,29 @@ impl Syncer {
         W: Fn() -> G + Send + 'static,
     {
         let flush = flush_of(file.clone(), covered);
-        let (file, hurries) = (file.clone(), Arc::clone(&self.hurries));
+        let (file, own) = (file.clone(), Arc::clone(&self.own));
         let work = move || {
             if !disk::is_simulated() {
-                write_back(&file, &unflushed, &watch, &hurries)?;
+                write_back(&file, &unflushed, &watch, || !own.is_awaited())?;
             }
             let _watched = watch();
             flush()
         };
-        self.background.run(work).await
+        if disk::is_simulated() {
+            return self.threads.background.run(work).await;
+        }
+        let (job, done) = job_of(work);
+        self.threads.queue(&self.own, job);
+        done.await
     }
 
-    /// Somebody waits for the end of a flush in the background.
+    /// Somebody waits for the end of a flush of this in the background.
     #[must_use]
     pub fn hurry(&self) -> Hurry {
-        self.hurries.fetch_add(1, Ordering::Relaxed);
+        self.own.hurries.fetch_add(1, Ordering::SeqCst);
+        self.threads.take_over(&self.own);
         Hurry {
-            hurries: Arc::clone(&self.hurries),
+            own: Arc::clone(&self.own),
         }
     }
 }
@@ -160,7 +223,7 @@ fn write_back<G>(
     file: &File,
     Unflushed { from, end }: &Unflushed<impl Fn() -> u64>,
     watch: impl Fn() -> G,
-    hurries: &AtomicUsize,
+    has_time: impl Fn() -> bool,
 ) -> io::Result<()> {
     let most = end().saturating_add(end().saturating_sub(*from));
     let mut at = *from;
@@ -178,7 +241,7 @@ fn write_back<G>(
         drop(watched);
         at += STEP_BYTES;
         let took = began.elapsed();
-        if took >= STEP_TIME_MIN && hurries.load(Ordering::Relaxed) == 0 {
+        if took >= STEP_TIME_MIN && has_time() {
             std::thread::sleep(took.min(PAUSE_MAX));
         }
     }
@@ -203,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::fs::OpenMode;
-    use crate::sync::tests_support::block_on;
+    use crate::sync::tests_support::{block_on, poll_once};
 
     fn opened(path: &Path) -> File {
         let file = OpenMode::Create.options().open(path).unwrap();
@@ -211,12 +274,22 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_one_for_all_who_ask() {
+    fn a_directory_has_its_threads_for_all_who_ask() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, two) = (Syncer::of(dir.path(), 1), Syncer::of(dir.path(), 9));
-        assert!(Arc::ptr_eq(&one.pool, &two.pool));
-        let other = Syncer::of(&dir.path().join("other"), 1);
-        assert!(!Arc::ptr_eq(&one.pool, &other.pool));
+        let awaited = |syncer: Syncer| syncer.threads.awaited;
+        let one = awaited(Syncer::of(dir.path(), 1));
+        assert!(Arc::ptr_eq(&one, &awaited(Syncer::of(dir.path(), 9))));
+        let other = awaited(Syncer::of(&dir.path().join("other"), 1));
+        assert!(!Arc::ptr_eq(&one, &other));
+    }
+
+    /// How often a flush in the background asks where a file ends that has so many bytes, and gets that many more each
+    /// time.
+    fn looks(file: &File, bytes: u64, more: u64) -> usize {
+        let asked = AtomicUsize::new(0);
+        let end = || bytes + more * asked.fetch_add(1, Ordering::Relaxed) as u64;
+        write_back(file, &Unflushed { from: 0, end }, || (), || false).unwrap();
+        asked.into_inner()
     }
 
     #[test]
@@ -224,44 +297,57 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = opened(&dir.path().join("f"));
         file.std().set_len(64 * STEP_BYTES).unwrap();
-        let asked = AtomicUsize::new(0);
-        // It grows for ever, faster than it is written back.
-        let end = || {
-            let asked = asked.fetch_add(1, Ordering::Relaxed) as u64;
-            (16 + 2 * asked) * STEP_BYTES
-        };
-        write_back(
-            &file,
-            &Unflushed { from: 0, end },
-            || (),
-            &AtomicUsize::new(1),
-        )
-        .unwrap();
-        // Two looks at the beginning, one per step and at the end.
-        assert!(asked.load(Ordering::Relaxed) <= 2 + 40);
-        let small = AtomicUsize::new(0);
-        let end = || {
-            small.fetch_add(1, Ordering::Relaxed);
-            STEPPED_BYTES_MIN - 1
-        };
-        write_back(
-            &file,
-            &Unflushed { from: 0, end },
-            || (),
-            &AtomicUsize::new(1),
-        )
-        .unwrap();
-        assert_eq!(small.load(Ordering::Relaxed), 3, "no step");
+        // It grows for ever, faster than it is written back: two looks at the beginning, one per step and at the end.
+        assert!(looks(&file, 16 * STEP_BYTES, 2 * STEP_BYTES) <= 2 + 40);
+        assert_eq!(looks(&file, STEPPED_BYTES_MIN - 1, 0), 3, "no step");
     }
 
     #[test]
     fn who_waits_for_a_flush_in_the_background_takes_its_pauses_away() {
         let dir = tempfile::tempdir().unwrap();
         let syncer = Syncer::of(dir.path(), 1);
-        let (one, two) = (syncer.hurry(), syncer.clone().hurry());
-        assert_eq!(syncer.hurries.load(Ordering::Relaxed), 2);
-        drop((one, two));
-        assert_eq!(syncer.hurries.load(Ordering::Relaxed), 0);
+        let other = Syncer::of(dir.path(), 1);
+        let (one, two) = (syncer.hurry(), syncer.hurry());
+        drop(one);
+        assert!(syncer.own.is_awaited() && !other.own.is_awaited());
+        drop(two);
+        assert!(!syncer.own.is_awaited());
+    }
+
+    /// Occupies the one thread of a pool until the sender is used or gone.
+    fn occupy(pool: &Pool) -> std::sync::mpsc::Sender<()> {
+        let (go, wait) = std::sync::mpsc::channel();
+        pool.submit(Box::new(move || {
+            let _ = wait.recv();
+        }));
+        go
+    }
+
+    async fn flush_in_background(syncer: &Syncer, file: &File) {
+        let unflushed = Unflushed { from: 0, end: || 1 };
+        let flushed = syncer.sync_in_background(file, unflushed, || (), || ());
+        flushed.await.unwrap();
+    }
+
+    #[test]
+    fn a_flush_in_the_background_that_somebody_waits_for_passes_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = opened(&dir.path().join("f"));
+        let of = |_| Syncer::of(dir.path(), 1);
+        let [others, before, after] = [0, 1, 2].map(of);
+        let go = occupy(&others.threads.background);
+        let mut left = Box::pin(flush_in_background(&others, &file));
+        let mut queued = Box::pin(flush_in_background(&before, &file));
+        assert!(poll_once(&mut left).is_pending());
+        assert!(poll_once(&mut queued).is_pending());
+        let _hurry = before.hurry();
+        block_on(queued);
+        // Who waited before it was asked for.
+        let _hurry = after.hurry();
+        block_on(flush_in_background(&after, &file));
+        assert!(poll_once(&mut left).is_pending(), "its turn has not come");
+        drop(go);
+        block_on(left);
     }
 
     #[test]
@@ -276,7 +362,7 @@ mod tests {
             from: 0,
             end: || 64 * STEP_BYTES,
         };
-        write_back(&pipe, &unflushed, || (), &AtomicUsize::new(0)).unwrap();
+        write_back(&pipe, &unflushed, || (), || true).unwrap();
     }
 
     #[test]
@@ -286,10 +372,7 @@ mod tests {
         let syncer = Syncer::of(dir.path(), 1);
         let written = Arc::new(AtomicU64::new(1));
         // The only thread is busy until the second flush has been asked for.
-        let (go, wait) = std::sync::mpsc::channel::<()>();
-        syncer.pool.submit(Box::new(move || {
-            let _ = wait.recv();
-        }));
+        let go = occupy(&syncer.threads.awaited);
         let seen = Arc::clone(&written);
         let flush = syncer.sync_data(&file, "ack flush", move || seen.load(Ordering::Acquire));
         let covered = std::thread::scope(|scope| {
