@@ -362,7 +362,9 @@ impl Log {
     ) -> Result<(Log, RecoveryReport), LogError> {
         let dir: Rc<Path> = parent.join(name.to_string()).into();
         let (state, report) = recovery::recover(&dir, options, opening.into()).await?;
-        Ok((Log::of(parent, name, dir, state, sink), report))
+        let log = Log::of(parent, name, dir, state, sink);
+        log.look_at_unread().await;
+        Ok((log, report))
     }
 
     fn of(parent: &Path, name: PartitionName, dir: Rc<Path>, state: State, sink: LogSink) -> Log {

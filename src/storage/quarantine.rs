@@ -193,6 +193,12 @@ impl Log {
         let Some(segment) = self.mark_damaged(index, position, first, reason) else {
             return false;
         };
+        self.look_soon(segment);
+        true
+    }
+
+    /// Has a segment looked through in the background.
+    pub(crate) fn look_soon(&self, segment: Rc<Segment>) {
         let log = Rc::downgrade(&self.inner);
         task::spawn(async move {
             // Unless it is closed by then.
@@ -200,7 +206,6 @@ impl Log {
                 Log { inner }.look_at_suspect(&segment).await;
             }
         });
-        true
     }
 
     /// Serves nothing of a segment from there on; `None` when that is so already.

@@ -141,6 +141,18 @@ impl Log {
         segment.is_suspect.set(false);
     }
 
+    /// Has those segments looked through of which the start could not read the end.
+    pub(crate) async fn look_at_unread(&self) {
+        let unread: Vec<_> = {
+            let state = self.inner.state.borrow();
+            let suspects = state.segments.iter().filter(|s| s.is_suspect.get());
+            suspects.cloned().collect()
+        };
+        if !unread.is_empty() && self.disk_works().await {
+            unread.into_iter().for_each(|segment| self.look_soon(segment));
+        }
+    }
+
     /// Asks the disk by a small write, so that its failure is not taken for that of a place on it.
     pub(crate) async fn disk_works(&self) -> bool {
         let health = Arc::clone(&self.inner.state.borrow().options.health);
@@ -158,13 +170,13 @@ mod tests {
     use std::path::PathBuf;
     use std::rc::Rc;
 
-    use thalweg_reactor::Runtime;
     use thalweg_reactor::disk::{Disk, Operation, Verdict};
+    use thalweg_reactor::{Runtime, task};
     use thalweg_types::Offset;
 
     use super::{PAGE_BYTES, unreadable};
     use crate::whole_log_tests::{TestLog, bytes_of};
-    use crate::{DirHealth, LogOptions, ReadError};
+    use crate::{DirHealth, Gaps, LogOptions, Opening, ReadError, Recovery};
 
     /// A disk with bad sectors in one file, told as the kernel does: what lies before them can be read.
     struct Bad {
@@ -337,6 +349,48 @@ mod tests {
             log.log.note_unreadable(&path, places[1].start, "EIO").await;
             assert!(log.log.quarantined().is_empty());
             assert_eq!(read_over(&log).await.1, [0_i64; 0]);
+        });
+    }
+
+    /// Every start looks at the end of each closed segment, and needs none of them.
+    #[test]
+    fn st_19_a_bad_sector_at_the_end_of_a_closed_segment_keeps_no_log_from_opening() {
+        on_bad_disk(|bad, mut log, places| async move {
+            let all = read_over(&log).await.0;
+            let end = log.log.written_end();
+            let dir = log.log.dir().to_owned();
+            let root = dir.parent().expect("its log directory");
+            let (last, before) = (RECORDS * (places.len() as i64 - 1), RECORDS);
+            for recovery in [
+                Recovery::AfterCleanStop,
+                Recovery::AfterCrash {
+                    recovery_point: end,
+                },
+            ] {
+                let opening = Opening {
+                    log_start: Some(Offset(0)),
+                    known_end: Some(end),
+                    gaps: Gaps::Never,
+                    ..recovery.into()
+                };
+                log.log.close().await.expect("closed");
+                let begins = places[places.len() - 1].start;
+                bad.bytes.set(pages(begins, begins + 1));
+                let opened = TestLog::open(root, log.log.options(), opening).await;
+                log = opened.expect("opened").0;
+                while log.log.quarantined().is_empty() {
+                    task::yield_now().await;
+                }
+                // The page has the end of the batch before, too.
+                let (read, lost) = read_over(&log).await;
+                assert_eq!(lost, [last - before]);
+                let left = all.iter().filter(|at| !(last - before..=last).contains(at));
+                assert!(left.eq(&read), "{read:?}");
+                bad.bytes.set(None);
+                let segment = log.log.inner.state.borrow().segments[0].clone();
+                log.log.look_at_suspect(&segment).await;
+                assert_eq!(read_over(&log).await, (all.clone(), Vec::new()));
+            }
         });
     }
 

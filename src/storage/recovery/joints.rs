@@ -18,6 +18,7 @@ use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::segment::Segment;
+use crate::unreadable::{unless_unreadable, unreadable};
 
 /// What a start would refuse this log for; nothing is changed. What a start takes for a torn tail and cuts is none.
 ///
@@ -170,6 +171,12 @@ impl Work {
                 .await
                 .map_err(LogError::io("read", &path))?;
             if let Some(reason) = ending.bad {
+                if let BadBatch::Unreadable(_) = reason {
+                    tracing::warn!(path = %path.display(), position = ending.position, %reason,
+                        "the end of this segment is not known to be whole: it is looked through when its log is open");
+                    segment.is_suspect.set(true);
+                    continue;
+                }
                 if reason == BadBatch::Zeros && ending.end == next.base {
                     // Zeros were written ahead of the batches, and a crash kept them from being trimmed.
                     segment.cut_to(ending.position, ending.end);
@@ -413,7 +420,8 @@ fn out_of_place(path: PathBuf, mark: &BatchMark) -> LogError {
     }
 }
 
-/// Where the batches of `segment` end, by its index where that can be believed, else from its begin.
+/// Where the batches of `segment` end, by its index where that can be believed, else from its begin; or before what
+/// can not be read of it.
 async fn ending(dir: &Path, segment: &Segment) -> std::io::Result<Ending> {
     let file = fs::open(&segment.path(), OpenMode::Read).await?;
     if let Some(position) = last_indexed(dir, segment).await? {
@@ -432,7 +440,7 @@ async fn ending_from(file: &File, segment: &Segment, position: u64) -> std::io::
         if segment.skip_damage(&mut scan) {
             continue;
         }
-        match scan.next().await? {
+        match unless_unreadable(scan.next().await)? {
             Step::Batch(..) => {}
             Step::End => break None,
             Step::Bad(reason) => break Some(reason),
@@ -459,7 +467,10 @@ async fn last_indexed(dir: &Path, segment: &Segment) -> std::io::Result<Option<u
     else {
         return Ok(None);
     };
-    let bytes = fs::read_at(&file, at, INDEX_ENTRY_BYTES).await?;
+    let bytes = match fs::read_at(&file, at, INDEX_ENTRY_BYTES).await {
+        Err(error) if unreadable(&error).is_some() => return Ok(None),
+        bytes => bytes?,
+    };
     let entry = decode_entries(&bytes).ok().and_then(|mut all| all.next());
     let position = entry.map(|entry| u64::from(entry.position));
     Ok(position.filter(|position| *position < segment.size.get()))
