@@ -27,6 +27,8 @@ struct Report {
     offline: Option<Vec<OfflineLine>>,
     /// Null when the HTTP endpoint does not answer.
     quarantined: Option<Vec<QuarantinedLine>>,
+    /// Null when the HTTP endpoint does not answer.
+    not_moved: Option<Vec<NotMovedLine>>,
 }
 
 /// The answer of `/log-dirs`.
@@ -36,6 +38,9 @@ struct Told {
     directories: Vec<ToldDirectory>,
     offline: Vec<OfflineLine>,
     quarantined: Vec<QuarantinedLine>,
+    /// Older brokers do not tell.
+    #[serde(default)]
+    not_moved: Vec<NotMovedLine>,
     shards_missing: usize,
     left_out: u64,
 }
@@ -65,6 +70,14 @@ struct QuarantinedLine {
     first_byte: u64,
     end_byte: u64,
     reason: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NotMovedLine {
+    topic: String,
+    partition: i32,
+    directory: String,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -110,12 +123,18 @@ fn describe(args: &LogDirsDescribeArgs) -> Result<(), Failure> {
         add_reasons(&mut lines, told);
     }
     if args.json {
-        let (offline, quarantined) = told.map(|told| (told.offline, told.quarantined)).unzip();
-        return Ok(output::json(&Report {
+        let mut report = Report {
             directories: lines,
-            offline,
-            quarantined,
-        })?);
+            offline: None,
+            quarantined: None,
+            not_moved: None,
+        };
+        if let Some(told) = told {
+            report.offline = Some(told.offline);
+            report.quarantined = Some(told.quarantined);
+            report.not_moved = Some(told.not_moved);
+        }
+        return Ok(output::json(&report)?);
     }
     print_directories(&lines)?;
     let logs = |wanted: fn(&LogLine) -> bool| {
@@ -161,24 +180,24 @@ fn print_unserved(told: &Told) -> std::io::Result<()> {
             output::line(&format!("\n{} is offline: {failure}", dir.directory))?;
         }
     }
-    if !told.offline.is_empty() {
-        let headings = [
-            ("OFFLINE", Align::Left),
-            ("PARTITION", Align::Right),
-            ("DIRECTORY", Align::Left),
-            ("REASON", Align::Left),
-        ];
-        let row = |line: &OfflineLine| {
-            vec![
-                line.topic.clone(),
-                line.partition.to_string(),
-                or_dash(line.directory.clone()),
-                line.reason.clone(),
-            ]
-        };
-        output::line("")?;
-        output::table(&headings, &told.offline.iter().map(row).collect::<Vec<_>>())?;
-    }
+    let offline = told.offline.iter().map(|line| {
+        vec![
+            line.topic.clone(),
+            line.partition.to_string(),
+            or_dash(line.directory.clone()),
+            line.reason.clone(),
+        ]
+    });
+    print_reasons("OFFLINE", "DIRECTORY", &offline.collect::<Vec<_>>())?;
+    let not_moved = told.not_moved.iter().map(|line| {
+        vec![
+            line.topic.clone(),
+            line.partition.to_string(),
+            line.directory.clone(),
+            line.reason.clone(),
+        ]
+    });
+    print_reasons("NOT MOVED", "TO", &not_moved.collect::<Vec<_>>())?;
     if !told.quarantined.is_empty() {
         let headings = [
             ("QUARANTINED", Align::Left),
@@ -210,6 +229,20 @@ fn print_unserved(told: &Told) -> std::io::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+fn print_reasons(what: &str, directory: &str, rows: &[Vec<String>]) -> std::io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let headings = [
+        (what, Align::Left),
+        ("PARTITION", Align::Right),
+        (directory, Align::Left),
+        ("REASON", Align::Left),
+    ];
+    output::line("")?;
+    output::table(&headings, rows)
 }
 
 fn line(broker: i32, dir: LogDirectory) -> DirectoryLine {

@@ -175,6 +175,7 @@ async fn log_dirs(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery
             .collect(),
         offline: unserved.offline,
         quarantined: unserved.quarantined,
+        not_moved: unserved.not_moved,
         shards_missing,
         left_out: unserved.left_out,
     })

@@ -56,5 +56,5 @@ pub use requests::{
 pub use slow::{SlowAnswer, SlowLine};
 pub use thalweg_metadata::controller::ProducerIdBlock;
 pub use top::{CoreLine, LaneLine, PartitionLine, StageLine, TopAnswer, WHOLE_REQUEST};
-pub use unserved::{OfflineLine, QuarantinedLine, Unserved};
+pub use unserved::{NotMovedLine, OfflineLine, QuarantinedLine, Unserved};
 pub use view::{ClusterView, Endpoint};

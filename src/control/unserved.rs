@@ -1,5 +1,5 @@
 //! What a broker does not serve, and why: log directories that failed, partitions that are offline, ranges in
-//! quarantine. Told over HTTP (`/log-dirs`), for people and `thalweg log-dirs describe`.
+//! quarantine; and moves between log directories that were given up. Told over HTTP (`/log-dirs`), for people and `thalweg log-dirs describe`.
 
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub struct Unserved {
     pub offline: Vec<OfflineLine>,
     /// Ranges of those that are served.
     pub quarantined: Vec<QuarantinedLine>,
+    /// Moves that were given up, and were not asked for again.
+    pub not_moved: Vec<NotMovedLine>,
     /// Lines beyond the bound of the answer.
     pub left_out: u64,
 }
@@ -54,6 +56,19 @@ pub struct QuarantinedLine {
     pub reason: Option<String>,
 }
 
+/// A partition whose move to another log directory was given up.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct NotMovedLine {
+    /// Its topic.
+    pub topic: String,
+    /// Its index.
+    pub partition: i32,
+    /// The log directory that it was to move to.
+    pub directory: String,
+    /// Why it stays.
+    pub reason: String,
+}
+
 /// A log directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct DirectoryLine {
@@ -74,6 +89,7 @@ pub(crate) struct LogDirsAnswer {
     pub(crate) directories: Vec<DirectoryLine>,
     pub(crate) offline: Vec<OfflineLine>,
     pub(crate) quarantined: Vec<QuarantinedLine>,
+    pub(crate) not_moved: Vec<NotMovedLine>,
     /// Shards that did not answer in time, and lines beyond the bound.
     pub(crate) shards_missing: usize,
     pub(crate) left_out: u64,
@@ -108,6 +124,7 @@ pub(crate) async fn look(
             Some(found) => {
                 all.offline.extend(found.offline);
                 all.quarantined.extend(found.quarantined);
+                all.not_moved.extend(found.not_moved);
                 all.left_out += found.left_out;
             }
             None => missing += 1,
@@ -115,5 +132,6 @@ pub(crate) async fn look(
     }
     all.offline.sort();
     all.quarantined.sort();
+    all.not_moved.sort();
     (all, missing)
 }

@@ -71,6 +71,8 @@ pub(crate) struct Moves {
     working: RefCell<Option<Event>>,
     stopping: Cell<bool>,
     made: Cell<u64>,
+    /// Where partitions were to move, and why they stay, until that is asked for again.
+    given_up: RefCell<HashMap<TopicPartition, (DirIndex, String)>>,
 }
 
 impl Move {
@@ -125,11 +127,19 @@ impl Moves {
 
     /// The partition is about to be deleted: returns when nothing changes its place any more.
     pub(crate) async fn leave(&self, id: TopicPartition) {
+        self.given_up.borrow_mut().remove(&id);
         let Some(of) = self.get(id) else { return };
         of.call(Wanted::No);
         let step = of.last_step.borrow().clone();
         if let Some(step) = step {
             step.wait().await;
+        }
+    }
+
+    /// Tells of each partition that was to move to a directory and stays, with the reason.
+    pub(crate) fn each_given_up(&self, mut tell: impl FnMut(TopicPartition, DirIndex, &str)) {
+        for (id, (to, reason)) in &*self.given_up.borrow() {
+            tell(*id, *to, reason);
         }
     }
 
@@ -197,6 +207,7 @@ impl Shard {
         if partition.is_offline() || self.dir(to).failure().is_some() {
             return Err(ErrorCode::KafkaStorageError);
         }
+        self.moves.given_up.borrow_mut().remove(&id);
         match self.moves.get(id) {
             Some(of) if of.to == to && of.is_wanted() => return Ok(()),
             Some(of) => {
@@ -337,7 +348,7 @@ async fn carry_out(shard: &Rc<Shard>, of: &Rc<Move>) -> Turn {
         };
         let _ = shard.control.end_move(of.id, MoveOutcome::Stayed).await;
         let (Some(back), wait) = (back, patience.after(&error)) else {
-            tracing::error!(partition = %partition.name(), %error, "{STAYS}");
+            note_given_up(shard, of, &error);
             return Turn::Over;
         };
         let Some(wait) = wait else {
@@ -376,12 +387,30 @@ async fn put_away(of: &Move, future: FutureLog) -> Turn {
 }
 
 async fn give_up(shard: &Shard, of: &Move, future: FutureLog, error: &MoveError) -> Turn {
+    if let MoveError::Unreadable { path, position, .. } = error
+        && let Some(partition) = shard.partition(of.id)
+    {
+        // What of it is lost is known before anybody is told.
+        let reason = error.to_string();
+        partition
+            .log()
+            .note_unreadable(path, *position, &reason)
+            .await;
+    }
+    note_given_up(shard, of, error);
     let works = shard.dir(of.to).failure().is_none();
     let is_served = shard.partition(of.id).is_some_and(|p| !p.is_offline());
     match works && is_served {
         true => of.call(Wanted::No),
         false => of.call(Wanted::Later),
     }
-    tracing::error!(to = %future.dir().display(), %error, "{STAYS}");
     put_away(of, future).await
+}
+
+fn note_given_up(shard: &Shard, of: &Move, error: &MoveError) {
+    let partition = shard.partition(of.id).map(|partition| partition.name());
+    let to = shard.dir(of.to).path().display();
+    tracing::error!(partition, %to, %error, "{STAYS}");
+    let mut given_up = shard.moves.given_up.borrow_mut();
+    given_up.insert(of.id, (of.to, error.to_string()));
 }

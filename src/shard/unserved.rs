@@ -1,8 +1,8 @@
-//! This shard's part in saying what is not served: partitions that are offline, ranges in quarantine.
+//! This shard's part in saying what is not served: partitions that are offline, ranges in quarantine; and what was not moved.
 
 use std::rc::Rc;
 
-use thalweg_control::{OfflineLine, QuarantinedLine, Unserved};
+use thalweg_control::{NotMovedLine, OfflineLine, QuarantinedLine, Unserved};
 use thalweg_reactor::{oneshot, task};
 use thalweg_storage::DamagedRange;
 use thalweg_types::TopicPartition;
@@ -35,6 +35,15 @@ impl Shard {
             });
             add(&mut found.offline, &mut found.left_out, line);
         }
+        self.moves.each_given_up(|id, to, reason| {
+            let line = self.topic_of(id).map(|topic| NotMovedLine {
+                topic,
+                partition: id.partition.0,
+                directory: self.dir(to).path().to_string_lossy().into_owned(),
+                reason: reason.to_owned(),
+            });
+            add(&mut found.not_moved, &mut found.left_out, line);
+        });
         let mut pace = Pace::default();
         for partition in self.partitions() {
             pace.step().await;

@@ -175,8 +175,10 @@ mod tests {
     use thalweg_types::Offset;
 
     use super::{PAGE_BYTES, unreadable};
-    use crate::whole_log_tests::{TestLog, bytes_of};
-    use crate::{DirHealth, Gaps, LogOptions, Opening, ReadError, Recovery};
+    use crate::whole_log_tests::{TOPIC_ID, TestLog, bytes_of};
+    use crate::{
+        DirHealth, FutureLog, Gaps, LogOptions, MoveError, Opening, ReadError, Recovery,
+    };
 
     /// A disk with bad sectors in one file, told as the kernel does: what lies before them can be read.
     struct Bad {
@@ -391,6 +393,36 @@ mod tests {
                 log.log.look_at_suspect(&segment).await;
                 assert_eq!(read_over(&log).await, (all.clone(), Vec::new()));
             }
+        });
+    }
+
+    /// What can not be read is not copied, and who asked is told where it is and what to do.
+    #[test]
+    fn kip_113_a_move_of_what_can_not_be_read_says_which_file_it_is() {
+        on_bad_disk(|bad, log, places| async move {
+            let root = tempfile::tempdir().expect("another disk");
+            let health = DirHealth::new(root.path());
+            let name = log.log.name().clone();
+            let future = FutureLog::create(&health, name, TOPIC_ID, TOPIC_ID);
+            let mut future = future.await.expect("made");
+            bad.bytes.set(pages(places[2].start, places[2].end));
+            let error = loop {
+                match future.step(&log.log).await {
+                    Ok(bytes) => assert!(bytes > 0, "all is copied"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(!error.may_pass() && health.failure().is_none());
+            let MoveError::Unreadable { path, position, .. } = &error else {
+                panic!("{error}");
+            };
+            assert!(path.ends_with(SEGMENT) && *position <= places[2].start);
+            assert!(error.to_string().contains("`thalweg repair`"), "{error}");
+            log.log
+                .note_unreadable(path, *position, &error.to_string())
+                .await;
+            let found = log.log.quarantined();
+            assert_eq!(found[0].bytes.start, places[1].start, "{found:?}");
         });
     }
 

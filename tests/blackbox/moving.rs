@@ -22,6 +22,7 @@ use crate::broker::{Broker, Options, eventually, is_long};
 use crate::compacting::{SMALL_SEGMENTS, all_of, append_small, eager};
 use crate::disk::fill;
 use crate::failpoints::ending_at;
+use crate::gate::Gate;
 use crate::retention::{check_whole, large};
 use crate::tool::{against, refused};
 use crate::wire::{Connection, Topic, error, newest, produce_request};
@@ -491,6 +492,46 @@ fn kip_113_moves_by_command_line() {
     assert!(said.contains("LOG_DIR_NOT_FOUND"), "{said}");
     refused(&broker, &["log-dirs", "move", "none", "--to", b], 4);
     refused(&broker, &["log-dirs", "move", "t:7", "--to", b], 4);
+}
+
+/// A log on a bad sector: where it is and what to do about it is told to who waits, and to who looks later.
+#[test]
+fn kip_113_a_move_that_is_given_up_is_told_with_its_reason() {
+    let (gate, gated) = Gate::failing(&["move: read"]);
+    let broker = Broker::start_with(Options {
+        wrapper: gated.wrapper,
+        ..options("")
+    });
+    let mut client = broker.connect();
+    let topic = client.create_topic("t", 1, &[]);
+    client.append(&topic, 0, plain(&["kept"]));
+    let (_, there) = here_and_there(&mut client, "t");
+    let to = broker.data().join(&there);
+    let http = broker.metrics_address().to_string();
+    let to = to.to_str().expect("UTF-8");
+    let arguments = [
+        "log-dirs", "move", "t", "--to", to, "--wait", "--http", &http,
+    ];
+    gate.close();
+    let (_, said) = refused(&broker, &arguments, 1);
+    let names = ["t-0/00000000000000000000.log from byte 0", "thalweg repair"];
+    assert!(names.iter().all(|name| said.contains(name)), "{said}");
+    let report = told(&broker);
+    let [line] = &report["not_moved"].as_array().expect("a list")[..] else {
+        panic!("{report}");
+    };
+    assert_eq!(
+        (&line["topic"], &line["directory"]),
+        (&"t".into(), &to.into())
+    );
+    let table = against(&broker, &["log-dirs", "describe", "--http", &http], 0);
+    assert!(
+        table.contains("NOT MOVED") && table.contains(names[0]),
+        "{table}"
+    );
+    gate.release();
+    against(&broker, &arguments, 0);
+    assert_eq!(told(&broker)["not_moved"], serde_json::json!([]));
 }
 
 /// A directory that is lost, with the reason and the partitions that are offline with it.

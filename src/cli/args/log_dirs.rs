@@ -60,6 +60,9 @@ pub struct LogDirsMoveArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Where it tells why a partition was not moved.
+    #[command(flatten)]
+    pub http: BrokerHttpArgs,
     /// Where the broker is.
     #[command(flatten)]
     pub bootstrap: BrokerArgs,

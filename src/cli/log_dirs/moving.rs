@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use thalweg_client::{Cluster, LogDirectory, LogInDirectory, MissingTopic};
 
+use super::{NotMovedLine, Told};
 use crate::args::{LogDirsMoveArgs, TopicChoice};
+use crate::broker_http::BrokerHttp;
 use crate::exit::{Exit, Failure, connect};
 use crate::output;
 
@@ -129,13 +131,34 @@ fn wait_for(
                 let usable = there.and_then(|dir| dir.usable_bytes);
                 stuck(args, line, missing(&dirs, line, log), usable)
             }
-            None => format!(
-                "{}-{} does not move to {} any more: the broker's log says why",
-                line.topic, line.partition, args.to
-            ),
+            None => {
+                let (name, to) = (format!("{}-{}", line.topic, line.partition), &args.to);
+                match why_not(cluster, args, line)? {
+                    Some(reason) => format!("{name} was not moved to {to}: {reason}"),
+                    None => {
+                        format!("{name} does not move to {to} any more: the broker's log says why")
+                    }
+                }
+            }
         };
         return Err(Failure::new(Exit::Failed, text));
     }
+}
+
+/// Why its move was given up, if the broker tells.
+fn why_not(
+    cluster: &Cluster,
+    args: &LogDirsMoveArgs,
+    line: &MoveLine,
+) -> Result<Option<String>, Failure> {
+    let http = BrokerHttp::of(&args.http, &args.bootstrap, cluster.cluster_id());
+    let told: Option<Told> = http.find("/log-dirs", "why it was not moved")?;
+    let mut not_moved = told
+        .map(|told| told.not_moved)
+        .unwrap_or_default()
+        .into_iter();
+    let is_it = |told: &NotMovedLine| told.topic == line.topic && told.partition == line.partition;
+    Ok(not_moved.find(is_it).map(|told| told.reason))
 }
 
 impl MoveLine {

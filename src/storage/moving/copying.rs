@@ -15,6 +15,7 @@ use crate::log::Log;
 use crate::name::{log_path, snapshot_path};
 use crate::removal::files_of;
 use crate::segment::Segment;
+use crate::unreadable::unreadable;
 
 impl FutureLog {
     /// Copies the next bytes that are missing, [`MOVE_SLICE_BYTES`] at most, and says how many; 0 when nothing is
@@ -136,9 +137,13 @@ impl FutureLog {
         let base = segment.base;
         let at = self.copied.get(&base).map_or(0, |copied| copied.bytes);
         let (from, to) = self.between(segment).await?;
-        let bytes = fs::read_at(&from, at, usize::try_from(wanted).unwrap_or(usize::MAX)).await;
+        let len = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let bytes = match failpoint::reach("move: read") {
+            Ok(()) => fs::read_at(&from, at, len).await,
+            Err(error) => Err(error),
+        };
         still_there(segment)?;
-        let bytes = bytes.map_err(LogError::io("read", from.path()))?;
+        let bytes = bytes.map_err(|error| unread(error, &from, at))?;
         let read = bytes.len() as u64;
         if read < wanted {
             // What the log says is written is not there.
@@ -235,6 +240,17 @@ impl FutureLog {
         }
         synced.map_err(LogError::io("fdatasync", &path))?;
         Ok(file)
+    }
+}
+
+fn unread(error: io::Error, from: &File, position: u64) -> MoveError {
+    match unreadable(&error) {
+        Some(errno) => MoveError::Unreadable {
+            path: from.path().to_owned(),
+            position,
+            errno,
+        },
+        None => MoveError::Log(LogError::io("read", from.path())(error)),
     }
 }
 

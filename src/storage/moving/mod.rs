@@ -52,6 +52,20 @@ pub enum MoveError {
     /// The log can not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// The disk can not read some of what is to be copied.
+    #[error(
+        "the disk can not read {} from byte {position} on: {}; bytes that can not be read can not be copied: put the \
+         file back from a backup, or stop the broker and have `thalweg repair` take out what is lost of it",
+        path.display(), io::Error::from_raw_os_error(*errno)
+    )]
+    Unreadable {
+        /// The segment's `.log` file.
+        path: PathBuf,
+        /// Where the read began that failed; what `/log-dirs` names then is narrower.
+        position: u64,
+        /// What the system said.
+        errno: i32,
+    },
     /// A file of the log was replaced while it was copied: look again.
     #[error("the log changed meanwhile")]
     Changed,
@@ -81,7 +95,7 @@ impl MoveError {
             MoveError::Changed
             | MoveError::Differs { .. }
             | MoveError::Read(ReadError::Replaced) => true,
-            MoveError::Read(_) => false,
+            MoveError::Read(_) | MoveError::Unreadable { .. } => false,
         }
     }
 
@@ -90,7 +104,10 @@ impl MoveError {
     pub fn is_lack(&self) -> bool {
         match self {
             MoveError::Log(_) | MoveError::Read(ReadError::Io { .. }) => self.may_pass(),
-            MoveError::Changed | MoveError::Differs { .. } | MoveError::Read(_) => false,
+            MoveError::Changed
+            | MoveError::Differs { .. }
+            | MoveError::Read(_)
+            | MoveError::Unreadable { .. } => false,
         }
     }
 }

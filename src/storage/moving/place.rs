@@ -149,7 +149,10 @@ impl FutureLog {
         self.between = None;
         match error {
             MoveError::Differs { .. } => self.copied.clear(),
-            MoveError::Log(_) | MoveError::Read(_) | MoveError::Changed => {
+            MoveError::Log(_)
+            | MoveError::Read(_)
+            | MoveError::Unreadable { .. }
+            | MoveError::Changed => {
                 self.copied.pop_last();
             }
         }
