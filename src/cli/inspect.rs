@@ -309,6 +309,8 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::MetaProperties => "meta properties",
         Kind::Quarantine => "damaged ranges",
         Kind::CleanMarker => "clean marker",
+        Kind::Marks => "marks",
+        Kind::PageCache => "what a kill leaves whole",
         Kind::TxnIndex => "transaction index",
         Kind::Snapshot => "producer snapshot",
         Kind::NextSegment => "next segment",

@@ -192,7 +192,9 @@ impl Checkpoints {
                 write_damaged(&self.dir, checkpoint, found).await?;
             }
         }
-        let not_open = not_open.keys().cloned().collect();
+        let topics = not_open.iter();
+        let not_open = topics.map(|(name, (topic, _))| (name.clone(), *topic));
+        let not_open = not_open.collect();
         self.dir.record_whole(&not_open).await
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{FromRequestParts, Path, RawQuery, State};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -127,11 +128,8 @@ async fn readyz(State(state): State<Arc<HttpState>>) -> Response {
 async fn group_lag(
     State(state): State<Arc<HttpState>>,
     Path(group): Path<String>,
-    RawQuery(query): RawQuery,
+    _: NoQuery,
 ) -> Response {
-    if let Some(refused) = asks_nothing(query.as_deref()) {
-        return refused;
-    }
     let of = Positioned::Group(group.clone());
     let found = lag::look(&state.shards, of, SCRAPE_WAIT_MAX).await;
     json(&LagAnswer {
@@ -146,11 +144,8 @@ async fn group_lag(
 async fn group_history(
     State(state): State<Arc<HttpState>>,
     Path(group): Path<String>,
-    RawQuery(query): RawQuery,
+    _: NoQuery,
 ) -> Response {
-    if let Some(refused) = asks_nothing(query.as_deref()) {
-        return refused;
-    }
     json(&HistoryAnswer {
         rebalances: history::look(&state.shards, &group, SCRAPE_WAIT_MAX).await,
         group,
@@ -159,10 +154,7 @@ async fn group_history(
 }
 
 /// The log directories, and what is not served of what lies in them.
-async fn log_dirs(State(state): State<Arc<HttpState>>, RawQuery(query): RawQuery) -> Response {
-    if let Some(refused) = asks_nothing(query.as_deref()) {
-        return refused;
-    }
+async fn log_dirs(State(state): State<Arc<HttpState>>, _: NoQuery) -> Response {
     let (unserved, shards_missing) = unserved::look(&state.shards, SCRAPE_WAIT_MAX).await;
     let facts = state.facts.get();
     json(&LogDirsAnswer {
@@ -201,14 +193,27 @@ async fn top_of_all(State(state): State<Arc<HttpState>>, RawQuery(query): RawQue
     }
 }
 
-/// The answer to a query where none can be made; `None` without one.
-fn asks_nothing(query: Option<&str>) -> Option<Response> {
-    let refused = (
-        StatusCode::BAD_REQUEST,
-        "nothing can be asked here by a query\n",
-    );
-    let query = query.filter(|query| !query.is_empty());
-    query.map(|_| refused.into_response())
+/// Of a path where nothing can be asked by a query: one is refused.
+struct NoQuery;
+
+impl NoQuery {
+    fn of(query: Option<&str>) -> Result<NoQuery, (StatusCode, &'static str)> {
+        match query.is_none_or(str::is_empty) {
+            true => Ok(NoQuery),
+            false => Err((
+                StatusCode::BAD_REQUEST,
+                "nothing can be asked here by a query\n",
+            )),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<NoQuery, Self::Rejection> {
+        NoQuery::of(parts.uri.query())
+    }
 }
 
 /// How many things a query asks for by `n=COUNT`: `usual` where it does not say, at most `most`.
@@ -256,11 +261,11 @@ async fn scrape(state: &HttpState, shard: usize) -> Option<CoreMetrics> {
 mod tests {
     use axum::http::StatusCode;
 
-    use super::{asks_nothing, told};
+    use super::{NoQuery, told};
 
     #[test]
     fn a_query_where_none_can_be_made_is_refused() {
-        let status = |query| asks_nothing(query).map(|answer| answer.status());
+        let status = |query| NoQuery::of(query).err().map(|(status, _)| status);
         assert_eq!([status(None), status(Some(""))], [None, None]);
         assert_eq!(status(Some("n=3")), Some(StatusCode::BAD_REQUEST));
     }

@@ -1,6 +1,6 @@
 //! One life of a process: it opens the log directory, works, and ends in one way or another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl Life<'_> {
             let there = self.is_there(partition, there, &checkpoints).await?;
             open.push(self.open(partition, there, &mut checkpoints).await?);
         }
-        let recorded = checkpoints.dir.record_whole(&BTreeSet::new()).await;
+        let recorded = checkpoints.dir.record_whole(&BTreeMap::new()).await;
         self.ok(recorded)?;
         self.replace_marks(&open, &mut checkpoints).await?;
         self.health = Some(Arc::clone(checkpoints.dir.health()));

@@ -8,7 +8,7 @@ pub use bound::BoundOffsets;
 pub use contents::{FutureDir, PartitionDir, set_partition_aside};
 pub use identity::{FormatPolicy, Formatted, LogDirError, OpenPolicy, format_log_dir};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -256,7 +256,7 @@ impl LogDir {
         }
         let not_open = self
             .was_clean()
-            .then(|| self.unopened.offsets().keys().cloned().collect());
+            .then(|| self.unopened.offsets().keys().cloned());
         self.page_cache
             .begin(not_open)
             .await
@@ -272,7 +272,10 @@ impl LogDir {
     ///
     /// # Errors
     /// [`LogError::Io`].
-    pub async fn record_whole(&self, not_open: &BTreeSet<PartitionName>) -> Result<(), LogError> {
+    pub async fn record_whole(
+        &self,
+        not_open: &BTreeMap<PartitionName, TopicId>,
+    ) -> Result<(), LogError> {
         let recorded = self.page_cache.record(not_open).await;
         self.judged(recorded.map_err(LogError::io("record the logs of", &self.path)))
     }
@@ -389,7 +392,7 @@ impl LogDir {
                 None => Gaps::Never,
             },
             compacted_to: cleaned_to.filter(|_| entry(Checkpoint::AcceptedGaps).is_none()),
-            unwritten: match self.page_cache.is_whole(name)
+            unwritten: match self.page_cache.is_whole(name, Some(topic))
                 || entry(Checkpoint::DamagedAfterKill).is_some()
             {
                 true => Unwritten::LastWrite,
@@ -499,7 +502,8 @@ impl LogDir {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn forget_marks(&self) -> Result<(), LogError> {
-        Marks::take_away(&self.path)
+        self.marks
+            .take_away()
             .await
             .map_err(LogError::io("take the marks of", &self.path))
     }

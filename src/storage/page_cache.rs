@@ -8,15 +8,17 @@
 //! ([`crate::LogDir::record_whole`]). Nothing of it is durable: it is worthless when it could be lost.
 //!
 //! One line with the CRC-32C of all that follows, in 8 hexadecimal digits, then one line with boot and mount, then
-//! a line per log that is left out.
+//! a line `topic-id topic-partition` per log that is left out: another topic of that name may have been made since, and
+//! all of its logs are whole. The id is all zeros where it is not known, and then counts for any.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use thalweg_reactor::fs;
+use thalweg_types::{TopicId, Uuid};
 
 use crate::checked_text::{seal, unseal};
 use crate::error::may_pass;
@@ -27,14 +29,17 @@ pub(crate) const FILE: &str = "thalweg-page-cache";
 /// A larger one is not read.
 const FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// Logs that may have lost something, and of which topic each is; zeros where that is not known.
+type Doubted = BTreeMap<PartitionName, TopicId>;
+
 /// What is known of the logs of a log directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PageCache {
     path: PathBuf,
     /// As [`fs::cache_lifetime`] tells it for this life; without it nothing is ever known.
     lifetime: Option<String>,
-    /// The logs that may have lost something; `None`: any may have.
-    doubted: Option<BTreeSet<PartitionName>>,
+    /// `None`: any may have lost something.
+    doubted: Option<Doubted>,
 }
 
 impl PageCache {
@@ -69,15 +74,21 @@ impl PageCache {
         }
     }
 
-    /// True when the log has all that was written to it.
-    pub(crate) fn is_whole(&self, name: &PartitionName) -> bool {
+    /// True when the log of that topic has all that was written to it; of any topic, where none is given.
+    pub(crate) fn is_whole(&self, name: &PartitionName, topic: Option<TopicId>) -> bool {
+        let is_another = |of: &TopicId| !of.is_zero() && topic.is_some_and(|topic| topic != *of);
         self.doubted
             .as_ref()
-            .is_some_and(|doubted| !doubted.contains(name))
+            .is_some_and(|doubted| doubted.get(name).is_none_or(is_another))
     }
 
-    /// A life begins. After a stop in order all logs are whole but those that were `not_open` in it.
-    pub(crate) async fn begin(&self, not_open: Option<BTreeSet<PartitionName>>) -> io::Result<()> {
+    /// A life begins. After a stop in order all logs are whole but those that were `not_open` in it, of whatever topic.
+    pub(crate) async fn begin(
+        &self,
+        not_open: Option<impl Iterator<Item = PartitionName>>,
+    ) -> io::Result<()> {
+        let not_open: Option<Doubted> =
+            not_open.map(|names| names.map(|name| (name, Uuid::ZERO)).collect());
         match self.doubted.as_ref().or(not_open.as_ref()) {
             Some(doubted) => self.write(doubted).await,
             None => self.take_away().await,
@@ -85,13 +96,13 @@ impl PageCache {
     }
 
     /// All logs of this life are open but `not_open`.
-    pub(crate) async fn record(&self, not_open: &BTreeSet<PartitionName>) -> io::Result<()> {
-        let left = |name: &&PartitionName| !self.is_whole(name);
-        self.write(&not_open.iter().filter(left).cloned().collect())
-            .await
+    pub(crate) async fn record(&self, not_open: &Doubted) -> io::Result<()> {
+        let mut left = not_open.clone();
+        left.retain(|name, topic| !self.is_whole(name, Some(*topic)));
+        self.write(&left).await
     }
 
-    async fn write(&self, doubted: &BTreeSet<PartitionName>) -> io::Result<()> {
+    async fn write(&self, doubted: &Doubted) -> io::Result<()> {
         let Some(lifetime) = &self.lifetime else {
             return Ok(());
         };
@@ -114,40 +125,75 @@ impl PageCache {
     }
 }
 
-fn format(lifetime: &str, doubted: &BTreeSet<PartitionName>) -> String {
+fn format(lifetime: &str, doubted: &Doubted) -> String {
     let mut text = format!("{lifetime}\n");
-    for name in doubted {
-        let _ = writeln!(text, "{name}");
+    for (name, topic) in doubted {
+        let _ = writeln!(text, "{topic} {name}");
     }
     seal(&text)
 }
 
 /// `None` when it is of another boot or mount, or damaged.
-fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<BTreeSet<PartitionName>> {
-    let (found, names) = unseal(bytes)?.split_once('\n')?;
-    let is_ours = Some(found) == lifetime;
-    is_ours.then(|| names.lines().map(|name| name.parse().ok()).collect())?
+fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<Doubted> {
+    let (found, doubted) = decode(bytes)?;
+    (Some(found) == lifetime).then_some(doubted)
+}
+
+/// Boot and mount, and the logs that may not be whole there; `None` when the file is damaged.
+pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Doubted)> {
+    let (lifetime, lines) = unseal(bytes)?.split_once('\n')?;
+    let doubted = lines.lines().map(|line| match line.split_once(' ') {
+        Some((topic, name)) => Some((name.parse().ok()?, topic.parse().ok()?)),
+        // As it was written before topics were in it.
+        None => Some((line.parse().ok()?, Uuid::ZERO)),
+    });
+    Some((lifetime, doubted.collect::<Option<Doubted>>()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use thalweg_types::Uuid;
 
-    use super::{format, parse};
+    use super::{Doubted, PageCache, format, parse};
+    use crate::checked_text::seal;
     use crate::name::PartitionName;
+
+    const ONE: Uuid = Uuid([1; 16]);
+    const TWO: Uuid = Uuid([2; 16]);
+
+    fn doubted() -> Doubted {
+        let known = (PartitionName::new("t", 3), ONE);
+        Doubted::from([known, (PartitionName::new("u-v", 0), Uuid::ZERO)])
+    }
+
+    #[test]
+    fn st_13_what_is_doubted_of_a_topic_is_not_of_another_of_its_name() {
+        let known = PageCache {
+            doubted: Some(doubted()),
+            ..PageCache::default()
+        };
+        let is_whole = |topic: &str, partition| {
+            let name = PartitionName::new(topic, partition);
+            [None, Some(ONE), Some(TWO)].map(|topic| known.is_whole(&name, topic))
+        };
+        assert_eq!(is_whole("t", 3), [false, false, true]);
+        assert_eq!(is_whole("u-v", 0), [false; 3]);
+        assert_eq!(is_whole("t", 4), [true; 3]);
+        let before = seal("boot 7\nu-v-0\n");
+        let parsed = parse(before.as_bytes(), Some("boot 7")).expect("as it was");
+        assert_eq!(parsed[&PartitionName::new("u-v", 0)], Uuid::ZERO);
+    }
 
     #[test]
     fn it_holds_for_one_boot_and_mount_and_only_undamaged() {
-        let doubted = BTreeSet::from([PartitionName::new("t", 3), PartitionName::new("u-v", 0)]);
+        let doubted = doubted();
         let text = format("boot 7", &doubted);
         assert_eq!(parse(text.as_bytes(), Some("boot 7")), Some(doubted));
         assert_eq!(parse(text.as_bytes(), Some("boot 8")), None);
         assert_eq!(parse(text.as_bytes(), None), None);
-        let none = format("boot 7", &BTreeSet::new());
-        assert_eq!(
-            parse(none.as_bytes(), Some("boot 7")),
-            Some(BTreeSet::new())
-        );
+        let none = format("boot 7", &Doubted::new());
+        let parsed = parse(none.as_bytes(), Some("boot 7"));
+        assert_eq!(parsed, Some(Doubted::new()));
         for at in 0..text.len() {
             assert_eq!(parse(&text.as_bytes()[..at], Some("boot 7")), None);
             let mut flipped = text.clone().into_bytes();

@@ -71,8 +71,8 @@ impl Marks {
     }
 
     /// Takes the file away: what it says is not so.
-    pub(crate) async fn take_away(dir: &Path) -> io::Result<()> {
-        match fs::unlink(&dir.join(FILE)).await {
+    pub(crate) async fn take_away(&self) -> io::Result<()> {
+        match fs::unlink(&self.path).await {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -112,8 +112,15 @@ impl Marks {
 
 /// `None` when they are of another boot or mount, or damaged.
 fn parse(bytes: &[u8], lifetime: Option<&str>) -> Option<BoundOffsets> {
-    let rest = bytes.strip_prefix(lifetime?.as_bytes())?;
-    BoundOffsets::parse(rest.strip_prefix(b"\n")?)
+    let (found, marks) = decode(bytes)?;
+    (Some(found) == lifetime).then_some(marks)
+}
+
+/// Boot and mount, and the marks that hold there; `None` when the file is damaged.
+pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, BoundOffsets)> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let lifetime = std::str::from_utf8(&bytes[..end]).ok()?;
+    Some((lifetime, BoundOffsets::parse(&bytes[end + 1..])?))
 }
 
 /// How far the files beside a log lead a start on its way to the mark.

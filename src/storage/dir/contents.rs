@@ -163,7 +163,7 @@ impl LogDir {
             };
             let told = some.iter().zip(latest);
             let told = told.filter(|((name, epoch), latest)| {
-                self.page_cache.is_whole(name) && latest.is_some_and(|latest| latest < *epoch)
+                self.page_cache.is_whole(name, None) && latest.is_some_and(|latest| latest < *epoch)
             });
             untouched.extend(told.map(|((name, _), _)| name.clone()));
         }

@@ -50,6 +50,10 @@ pub enum Kind {
     Quarantine,
     /// `.kafka_cleanshutdown`.
     CleanMarker,
+    /// `thalweg-written-checkpoint`.
+    Marks,
+    /// `thalweg-page-cache`.
+    PageCache,
     /// Transactions aborted in a segment.
     TxnIndex,
     /// What is known of producers at an offset.

@@ -39,6 +39,8 @@ pub(super) async fn inspect(
         Kind::PartitionMetadata => text_file::partition_metadata(&bytes, out).err(),
         Kind::MetaProperties => text_file::meta_properties(&bytes, out).err(),
         Kind::Quarantine => text_file::quarantine(&bytes, out).err(),
+        Kind::Marks => text_file::marks(&bytes, out).err(),
+        Kind::PageCache => text_file::page_cache(&bytes, out).err(),
         Kind::CleanMarker => broker_epoch_in(&bytes)
             .is_none()
             .then(|| "it names no broker epoch".to_owned()),
@@ -69,6 +71,8 @@ fn what_follows(kind: Kind) -> &'static str {
         Kind::PartitionMetadata => "the next start writes it anew from the metadata",
         Kind::MetaProperties => "the next start refuses the directory: restore it from a backup",
         Kind::Quarantine => "the scrub finds again what is damaged",
+        Kind::Marks => "a start after a kill checks all that is above the recovery points",
+        Kind::PageCache => "a start after a kill takes more for torn",
         Kind::CleanMarker => "it counts as one all the same",
         Kind::TxnIndex => "the next start makes it anew from the log",
         Kind::Snapshot => "the next start takes an older one and the batches behind that",

@@ -5,10 +5,14 @@ use std::path::Path;
 use thalweg_replica::EpochCache;
 
 use super::{Item, Kind, Out};
-use crate::dir::{CLEAN_MARKER, Checkpoint, META_PROPERTIES};
+use crate::dir::{BoundOffsets, CLEAN_MARKER, Checkpoint, META_PROPERTIES};
 use crate::meta_properties::MetaProperties;
+use crate::page_cache;
 use crate::partition_files::{LEADER_EPOCHS, PARTITION_METADATA, parse_partition_metadata};
 use crate::quarantine::{self, QUARANTINE};
+use crate::written;
+
+const CRC_DIFFERS: &str = "it is cut off, or not what was written";
 
 fn checkpoint(name: &str) -> Option<Checkpoint> {
     const ROOT: [Checkpoint; 9] = [
@@ -43,6 +47,12 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
     if name == CLEAN_MARKER {
         return Some(Kind::CleanMarker);
     }
+    if name == written::FILE {
+        return Some(Kind::Marks);
+    }
+    if name == page_cache::FILE {
+        return Some(Kind::PageCache);
+    }
     (name == META_PROPERTIES).then_some(Kind::MetaProperties)
 }
 
@@ -66,11 +76,35 @@ pub(super) fn quarantine(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> 
     Ok(())
 }
 
-pub(super) fn root_checkpoint(path: &Path, bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let checkpoint = checkpoint(&name).ok_or("no checkpoint has this name")?;
-    let entries = checkpoint.parse(bytes).map_err(|error| error.to_string())?;
-    for (name, offset) in entries.offsets() {
+pub(super) fn marks(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let (lifetime, marks) = written::decode(bytes).ok_or(CRC_DIFFERS)?;
+    of_lifetime(lifetime, out);
+    entries(&marks, out);
+    Ok(())
+}
+
+pub(super) fn page_cache(bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let (lifetime, doubted) = page_cache::decode(bytes).ok_or(CRC_DIFFERS)?;
+    of_lifetime(lifetime, out);
+    for name in doubted.keys() {
+        out.item(Item::Property {
+            key: "not known to be whole",
+            value: &name.to_string(),
+        });
+    }
+    Ok(())
+}
+
+/// The boot and mount that a file holds for.
+fn of_lifetime(lifetime: &str, out: &mut Out<'_>) {
+    out.item(Item::Property {
+        key: "boot and mount",
+        value: lifetime,
+    });
+}
+
+fn entries(of: &BoundOffsets, out: &mut Out<'_>) {
+    for (name, offset) in of.offsets() {
         if !out.item(Item::CheckpointEntry {
             name,
             offset: *offset,
@@ -78,6 +112,13 @@ pub(super) fn root_checkpoint(path: &Path, bytes: &[u8], out: &mut Out<'_>) -> R
             break;
         }
     }
+}
+
+pub(super) fn root_checkpoint(path: &Path, bytes: &[u8], out: &mut Out<'_>) -> Result<(), String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let checkpoint = checkpoint(&name).ok_or("no checkpoint has this name")?;
+    let found = checkpoint.parse(bytes).map_err(|error| error.to_string())?;
+    entries(&found, out);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use super::MoveError;
 use crate::error::LogError;
 use crate::health::DirHealth;
 use crate::log::{Log, LogSink, State};
-use crate::options::{Gaps, LogOptions, Opening, Recovery, Unwritten};
+use crate::options::{LogOptions, Opening, Recovery};
 use crate::recovery::RecoveryReport;
 use crate::turn::TurnGuard;
 
@@ -65,21 +65,12 @@ impl Log {
             let mut options = state.options.clone();
             options.health = Arc::clone(health);
             let opening = Opening {
-                // Only what was copied last is read again.
-                recovery: Recovery::AfterCrash {
-                    recovery_point: state.active().base,
-                },
                 log_start: Some(state.start),
-                higher_start: None,
-                kept_from: None,
-                written: None,
-                known_end: None,
-                gaps: Gaps::MayBe,
-                compacted_to: None,
-                unwritten: Unwritten::AnyBatch,
                 cleaned_to: state.cleaned_to,
-                high_watermark: None,
-                epoch_max: None,
+                // Only what was copied last is read again.
+                ..Opening::from(Recovery::AfterCrash {
+                    recovery_point: state.active().base,
+                })
             };
             (options, opening, state.written_end, served_bytes(&state))
         };

@@ -14,7 +14,6 @@ use crate::indexes::Indexes;
 use crate::scan::BadBatch;
 use crate::segment::{Segment, Warm, load_indexes, read_index_files};
 use crate::told_time;
-use crate::written::Marks;
 
 /// The segment that holds the mark, checked from the last entry of its index on.
 pub(super) struct Marked {
@@ -31,18 +30,12 @@ impl Work {
         mark: Offset,
     ) -> Result<Option<Marked>, LogError> {
         let before = self.end;
+        // Nothing below is cut for a torn tail, whatever else is known: it would be written anew below the mark.
+        self.known_end = self.known_end.max(Some(mark));
         let marked = self.follow_mark(first, mark).await?;
         if marked.is_none() {
             tracing::warn!(dir = %self.dir.display(), %mark,
                 "the log is not as its last process marked it; checking all above the recovery point");
-            // Before anything below is cut, and written anew: the mark would say that it was written long ago.
-            if self.reached() < mark
-                && let Some(parent) = self.dir.parent()
-            {
-                Marks::take_away(parent)
-                    .await
-                    .map_err(LogError::io("take the marks of", parent))?;
-            }
             for segment in self.segments.get(first..).unwrap_or_default() {
                 segment.drop_memory();
             }

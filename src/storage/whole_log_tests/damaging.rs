@@ -1,7 +1,7 @@
 //! Any file of a data directory, damaged in any way: repaired, kept from readers, or refused with a text
 //! that names it; never a panic, and never served once it was found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn with_all_files(path: &Path) {
             entries.insert(name, TOPIC_ID, Offset(offset));
             entries
         };
-        dir.record_whole(&BTreeSet::new()).await?;
+        dir.record_whole(&BTreeMap::new()).await?;
         dir.write_marks(&bound(name(), 240)).await?;
         let id = TopicPartition {
             topic: TOPIC_ID,

@@ -1,15 +1,18 @@
 //! The offline inspector over what logs leave behind.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use thalweg_protocol::records::Codec;
 use thalweg_types::{BrokerId, ClusterId, LeaderEpoch, Offset, Uuid};
 
-use super::{TestLog, batch, edit, file, log_file, on_both_engines, small_segments};
+use super::{
+    TOPIC_ID, TestLog, batch, edit, file, log_file, name, on_both_engines, small_segments,
+};
 use crate::inspect::{Finding, InspectOptions, Item, Severity, Summary, inspect};
 use crate::name::NEXT_SEGMENT;
-use crate::{Checkpoint, FormatPolicy, LogDir, OpenPolicy, PartitionOffsets};
+use crate::{BoundOffsets, Checkpoint, FormatPolicy, LogDir, OpenPolicy, PartitionOffsets};
 
 async fn look(path: &Path) -> (Summary, Vec<Finding>) {
     let options = InspectOptions {
@@ -43,7 +46,7 @@ async fn look(path: &Path) -> (Summary, Vec<Finding>) {
     (summary, findings)
 }
 
-async fn make(dir: &Path) {
+async fn opened(dir: &Path) -> LogDir {
     let policy = OpenPolicy {
         node_id: BrokerId(1),
         cluster_id: None,
@@ -52,7 +55,11 @@ async fn make(dir: &Path) {
             directory_id: Uuid([3; 16]),
         },
     };
-    let log_dir = LogDir::open(dir, policy).await.expect("opened");
+    LogDir::open(dir, policy).await.expect("opened")
+}
+
+async fn make(dir: &Path) {
+    let log_dir = opened(dir).await;
     let test = TestLog::create(dir, small_segments()).await;
     for (i, codec) in [
         Codec::None,
@@ -150,6 +157,53 @@ fn no_bytes_make_the_inspector_panic() {
                 });
             }
             look(&dir).await;
+        }
+    });
+}
+
+/// How far logs were written before a kill, and which of them are whole after it; a flipped bit in either is damage.
+#[test]
+fn what_counts_after_a_kill_is_shown() {
+    on_both_engines(|dir| async move {
+        let log_dir = opened(&dir).await;
+        let mut marks = BoundOffsets::default();
+        marks.insert(name(), TOPIC_ID, Offset(7));
+        log_dir.write_marks(&marks).await.expect("written");
+        let doubted = BTreeMap::from([(name(), TOPIC_ID)]);
+        log_dir.record_whole(&doubted).await.expect("written");
+        for (file, wanted) in [
+            (crate::written::FILE, "t-0 7"),
+            (crate::page_cache::FILE, "not known to be whole: t-0"),
+        ] {
+            let path = dir.join(file);
+            // Where the kernel can not tell one mount from another there are none.
+            if !path.exists() {
+                continue;
+            }
+            let mut shown = Vec::new();
+            let mut visit = |item: Item<'_>| {
+                match item {
+                    Item::CheckpointEntry { name, offset } => {
+                        shown.push(format!("{name} {offset}"));
+                    }
+                    Item::Property { key, value } => shown.push(format!("{key}: {value}")),
+                    Item::File { .. }
+                    | Item::Batch { .. }
+                    | Item::Record { .. }
+                    | Item::IndexEntry { .. }
+                    | Item::TimeIndexEntry { .. }
+                    | Item::EpochEntry { .. }
+                    | Item::Finding(_) => {}
+                }
+                ControlFlow::Continue(())
+            };
+            let looked = inspect(&path, InspectOptions::default(), &mut visit).await;
+            assert_eq!(looked.expect("readable").damages, 0, "{file}");
+            assert!(shown[0].starts_with("boot and mount: "), "{shown:?}");
+            assert_eq!(shown[1..], [wanted]);
+            edit(&path, |bytes| *bytes.last_mut().expect("a byte") ^= 1);
+            let (summary, findings) = look(&path).await;
+            assert_eq!(summary.damages, 1, "{findings:?}");
         }
     });
 }

@@ -1,6 +1,6 @@
 //! What a kill leaves: all that was written is in the page cache, so that nothing but the last write can be torn.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use thalweg_types::Offset;
@@ -157,7 +157,7 @@ fn a_log_is_whole_after_a_kill_if_this_boot_has_opened_it_before() {
         if !is_told_from_others(&path).await {
             return;
         }
-        dir.record_whole(&BTreeSet::new()).await.expect("recorded");
+        dir.record_whole(&BTreeMap::new()).await.expect("recorded");
         drop(dir);
         let file = path.join(crate::page_cache::FILE);
         // A life that was killed while it opened its logs changes nothing.
@@ -173,12 +173,12 @@ fn a_log_is_whole_after_a_kill_if_this_boot_has_opened_it_before() {
             assert!(!file.exists());
         }
         let (dir, _) = next_life(&path).await;
-        let not_open = BTreeSet::from([name()]);
+        let not_open = BTreeMap::from([(name(), TOPIC_ID)]);
         dir.record_whole(&not_open).await.expect("recorded");
         drop(dir);
         let (dir, unwritten) = next_life(&path).await;
         assert_eq!(unwritten, Unwritten::AnyBatch, "it was not opened");
-        dir.record_whole(&BTreeSet::new()).await.expect("recorded");
+        dir.record_whole(&BTreeMap::new()).await.expect("recorded");
         drop(dir);
         let (dir, unwritten) = next_life(&path).await;
         assert_eq!(unwritten, Unwritten::LastWrite);
@@ -213,7 +213,7 @@ fn r7_damage_that_a_kill_does_not_make_is_repaired_above_the_recovery_point() {
             return;
         }
         let (dir, _) = next_life(&one).await;
-        dir.record_whole(&BTreeSet::new()).await.expect("recorded");
+        dir.record_whole(&BTreeMap::new()).await.expect("recorded");
         drop(dir);
         let bases = killed(&one).await;
         for (what, harm) in HARMS {
@@ -250,7 +250,7 @@ fn r7_damage_that_a_kill_does_not_make_is_repaired_above_the_recovery_point() {
 pub(super) async fn killed_in_directory(path: &Path) -> Vec<i64> {
     std::fs::create_dir(path).expect("a directory");
     let (dir, _) = next_life(path).await;
-    dir.record_whole(&BTreeSet::new()).await.expect("recorded");
+    dir.record_whole(&BTreeMap::new()).await.expect("recorded");
     drop(dir);
     killed(path).await
 }
