@@ -58,6 +58,13 @@ pub struct Removed {
     pub bytes: u64,
 }
 
+/// What came of taking a segment's files away.
+enum Taken {
+    Away,
+    /// There was no room for that.
+    NotNow,
+}
+
 /// What a look at a log found.
 struct Found {
     due: Option<Due>,
@@ -176,7 +183,8 @@ impl Log {
 
     /// Takes out every segment that ends at or below `below`, with its indexes, and the snapshots that
     /// are of no use then. Their files are unlinked after `delay`, or at the next start. `kept` says
-    /// whether the log's start is durable at `below` or above.
+    /// whether the log's start is durable at `below` or above. On a disk that has no room even for a removal
+    /// they stay, and go when this is called again.
     ///
     /// # Errors
     /// [`LogError::Io`] when a rename or its fsync fails, which takes the log offline;
@@ -202,7 +210,10 @@ impl Log {
         let mut aside = Vec::with_capacity(2 * gone.len());
         let mut removed = Removed::default();
         for segment in &gone {
-            self.set_aside(segment.base, &mut aside).await?;
+            match self.take_away(segment.base, &mut aside).await? {
+                Taken::Away => segment.drop_memory(),
+                Taken::NotNow => break,
+            }
             if kept == StartKept::ByFirstSegment {
                 let dir = &self.inner.dir;
                 self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
@@ -210,7 +221,8 @@ impl Log {
             removed.segments += 1;
             removed.bytes += segment.size.get();
         }
-        if gone.is_empty() {
+        self.put_back(&gone[removed.segments..]);
+        if removed.segments == 0 {
             return Ok(removed);
         }
         failpoint::pass("removal: all renamed");
@@ -234,8 +246,37 @@ impl Log {
             count = count.saturating_sub(1);
         }
         let gone: Vec<_> = state.segments.drain(..count).collect();
-        gone.iter().for_each(|segment| segment.retire());
+        gone.iter().for_each(|segment| segment.take_out());
         gone
+    }
+
+    /// What was taken out and can not go yet, which the next look tries again.
+    fn put_back(&self, left: &[Rc<Segment>]) {
+        if let Some(first) = left.first() {
+            tracing::warn!(log = %self.name(), base = %first.base, segments = left.len(),
+                "there is no room even to remove segments: tried again at the next look");
+        }
+        left.iter().for_each(|segment| segment.put_back());
+        let mut state = self.inner.state.borrow_mut();
+        state.segments.splice(..0, left.iter().cloned());
+    }
+
+    /// As [`Log::set_aside`], of a segment that stays where there is no room even to remove its `.log`.
+    async fn take_away(&self, base: Offset, aside: &mut Vec<PathBuf>) -> Result<Taken, LogError> {
+        let [log, indexes @ ..] = files_of(&self.inner.dir, base);
+        match rename_or_remove(&log, aside).await {
+            Err(error) if is_lack_of_room(&error) => return Ok(Taken::NotNow),
+            other => self.or_offline("take away", &log, other)?,
+        }
+        for path in indexes {
+            match rename_or_remove(&path, aside).await {
+                Err(error) if is_lack_of_room(&error) => {
+                    tracing::warn!(path = %path.display(), %error, "removed at the next start");
+                }
+                other => self.or_offline("take away", &path, other)?,
+            }
+        }
+        Ok(Taken::Away)
     }
 
     pub(crate) async fn set_aside(
@@ -244,21 +285,8 @@ impl Log {
         aside: &mut Vec<PathBuf>,
     ) -> Result<(), LogError> {
         for path in files_of(&self.inner.dir, base) {
-            let to = deleted_path(&path);
-            let renamed = match fs::rename(&path, &to).await {
-                Ok(()) => {
-                    failpoint::pass("removal: file renamed");
-                    aside.push(to);
-                    continue;
-                }
-                // A longer name may need a block that a full disk has not; without the file it has.
-                Err(error) if is_lack_of_room(&error) => fs::unlink(&path).await,
-                Err(error) => Err(error),
-            };
-            match renamed {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                other => self.or_offline("take away", &path, other)?,
-            }
+            let done = rename_or_remove(&path, aside).await;
+            self.or_offline("take away", &path, done)?;
         }
         Ok(())
     }
@@ -280,6 +308,25 @@ impl Log {
             }
         }
         Ok(())
+    }
+}
+
+/// Gives a file that is to go another name, which `aside` is told, or removes it where there is no room for that.
+async fn rename_or_remove(path: &Path, aside: &mut Vec<PathBuf>) -> io::Result<()> {
+    let to = deleted_path(path);
+    let done = match fs::rename(path, &to).await {
+        Ok(()) => {
+            failpoint::pass("removal: file renamed");
+            aside.push(to);
+            Ok(())
+        }
+        // A longer name may need a block that a full disk has not; without the file it has.
+        Err(error) if is_lack_of_room(&error) => fs::unlink(path).await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

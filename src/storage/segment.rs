@@ -286,11 +286,21 @@ impl Segment {
 
     /// It is no part of its log any more: nothing of it is written again.
     pub(crate) fn retire(&self) {
-        self.retired.set(true);
+        self.take_out();
         self.drop_memory();
     }
 
-    /// True after [`Segment::retire`].
+    /// As [`Segment::retire`], unless [`Segment::put_back`] follows.
+    pub(crate) fn take_out(&self) {
+        self.retired.set(true);
+    }
+
+    /// It is a part of its log all the same.
+    pub(crate) fn put_back(&self) {
+        self.retired.set(false);
+    }
+
+    /// True after [`Segment::retire`] or [`Segment::take_out`].
     pub(crate) fn is_retired(&self) -> bool {
         self.retired.get()
     }

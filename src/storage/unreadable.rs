@@ -149,7 +149,9 @@ impl Log {
             suspects.cloned().collect()
         };
         if !unread.is_empty() && self.disk_works().await {
-            unread.into_iter().for_each(|segment| self.look_soon(segment));
+            unread
+                .into_iter()
+                .for_each(|segment| self.look_soon(segment));
         }
     }
 
@@ -176,9 +178,7 @@ mod tests {
 
     use super::{PAGE_BYTES, unreadable};
     use crate::whole_log_tests::{TOPIC_ID, TestLog, bytes_of};
-    use crate::{
-        DirHealth, FutureLog, Gaps, LogOptions, MoveError, Opening, ReadError, Recovery,
-    };
+    use crate::{DirHealth, FutureLog, Gaps, LogOptions, MoveError, Opening, ReadError, Recovery};
 
     /// A disk with bad sectors in one file, told as the kernel does: what lies before them can be read.
     struct Bad {

@@ -11,8 +11,8 @@ use thalweg_types::{BrokerId, ClusterId, Offset, TopicPartition, Uuid};
 use super::{TOPIC_ID, TestLog, on_both_engines};
 use crate::{
     BoundOffsets, Checkpoint, CleanMark, DirectoryState, FormatPolicy, Log, LogDir, LogDirError,
-    LogError, LogOptions, OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery, leave_trace,
-    set_partition_aside,
+    LogError, LogOptions, OpenPolicy, PartitionDir, PartitionName, PartitionOffsets, Recovery,
+    leave_trace, set_partition_aside,
 };
 
 fn policy() -> OpenPolicy {
@@ -111,7 +111,10 @@ fn st_20_log_starts_that_can_not_be_written_hold_as_long_as_their_file_is_there(
         std::fs::remove_dir(&kept).expect("removed");
         std::fs::write(&kept, "").expect("written");
         let error = write().await.expect_err("full");
-        assert!(matches!(error, LogError::Io { .. }) && error.may_pass(), "{error}");
+        assert!(
+            matches!(error, LogError::Io { .. }) && error.may_pass(),
+            "{error}"
+        );
         assert!(!kept.exists());
         std::fs::remove_file(dir.join(&temporary)).expect("removed");
         log_dir.keep_starts().await;

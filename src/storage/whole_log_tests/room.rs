@@ -1,13 +1,18 @@
-//! A full disk (R9, ST-20), on a small tmpfs. Needs the right to mount; where that is missing the
-//! test says so and checks nothing.
+//! A full disk (R9, ST-20), on a small tmpfs, which needs the right to mount: where that is missing the
+//! test says so and checks nothing. And one that has no room for a removal either, simulated.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
-use super::{TestLog, log_file, on_both_engines};
-use crate::{AppendError, LogEvent, LogOptions, Recovery, RetentionLimits, StartKept};
+use thalweg_reactor::Runtime;
+use thalweg_reactor::disk::{Disk, Operation, Verdict};
 use thalweg_types::{Offset, TimestampMs};
+
+use super::{TestLog, log_file, on_both_engines, small_segments};
+use crate::{AppendError, LogEvent, LogOptions, Recovery, RetentionLimits, StartKept};
 
 struct SmallDisk(PathBuf);
 
@@ -151,5 +156,64 @@ fn st_20_retention_makes_room_on_a_full_disk() {
         test.log.close().await.expect("closed");
         let opened = TestLog::open(&dir, LogOptions::default(), Recovery::AfterCleanStop).await;
         assert_eq!(opened.expect("opened").0.log.start_offset(), start);
+    });
+}
+
+/// A copy-on-write disk on which, while it is set, not even a removal has room.
+#[derive(Default)]
+struct Stuck(Cell<bool>);
+
+impl Disk for Stuck {
+    fn before(&self, operation: &Operation<'_>) -> Verdict {
+        const ENOSPC: i32 = 28;
+        match operation {
+            Operation::Rename(..) | Operation::Unlink(_) if self.0.get() => Verdict::Fails(ENOSPC),
+            _other => Verdict::Goes,
+        }
+    }
+
+    fn after(&self, _operation: &Operation<'_>, _bytes: usize) {}
+
+    fn delay(&self) -> u32 {
+        0
+    }
+
+    fn lifetime(&self) -> String {
+        "test".to_owned()
+    }
+}
+
+#[test]
+fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can() {
+    let root = tempfile::tempdir().expect("a directory");
+    let disk = Rc::new(Stuck::default());
+    let runtime = Runtime::simulated(Rc::clone(&disk) as Rc<dyn Disk>).expect("a runtime");
+    runtime.block_on(async {
+        let test = TestLog::create(root.path(), small_segments()).await;
+        test.fill(30).await;
+        let limits = RetentionLimits {
+            bytes: Some(test.log.size_bytes() / 2),
+            ..RetentionLimits::default()
+        };
+        let end = test.log.written_end();
+        let due = test.log.due(limits, end, TimestampMs(0)).await;
+        let start = due.expect("a look").expect("due").start;
+        test.log.raise_start(start);
+        let bases = test.bases();
+        let left = test.read_all().await;
+        for stuck in [true, false] {
+            disk.0.set(stuck);
+            for kept in [StartKept::ByFirstSegment, StartKept::Durable] {
+                let removed = test.log.remove_segments(start, kept, Duration::ZERO).await;
+                let removed = removed.expect("it is not offline").segments;
+                let goes = !stuck && kept == StartKept::ByFirstSegment;
+                assert_eq!(removed > 0, goes, "{kept:?}");
+            }
+            assert_eq!(test.bases() == bases, stuck);
+            // What is not on the disk of those that stay is flushed as before.
+            test.log.flush().await.expect("flushed");
+            assert_eq!(test.read_all().await, left);
+        }
+        assert_eq!(test.bases()[0], start.0);
     });
 }
