@@ -17,6 +17,9 @@ pub(super) const FEATURE_GROUPS: &str = "group.version";
 /// Its level: they do.
 pub(super) const FEATURE_GROUPS_LEVEL: i16 = 1;
 
+/// First version whose answer may name a feature that can be at level 0.
+const VERSION_LEVEL_ZERO: i16 = 4;
+
 /// Features are as this release has them, so their epoch never changes.
 const FEATURES_EPOCH: i64 = 1;
 
@@ -51,11 +54,7 @@ fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
     }
     ApiVersionsResponse {
         api_keys: table(),
-        supported_features: vec![SupportedFeatureKey {
-            name: FEATURE_GROUPS.to_owned(),
-            min_version: 0,
-            max_version: FEATURE_GROUPS_LEVEL,
-        }],
+        supported_features: supported_features(version),
         finalized_features_epoch: FEATURES_EPOCH,
         finalized_features: vec![FinalizedFeatureKey {
             name: FEATURE_GROUPS.to_owned(),
@@ -63,6 +62,21 @@ fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
             min_version_level: FEATURE_GROUPS_LEVEL,
         }],
         ..Default::default()
+    }
+}
+
+/// What can be switched, as far as the version can tell of it: Java's clients before 3.9 take a smallest level of 0
+/// for a broken answer and give the connection up (KAFKA-17011), so that before version 4 it is left out
+/// (KAFKA-17492).
+fn supported_features(version: i16) -> Vec<SupportedFeatureKey> {
+    let groups = SupportedFeatureKey {
+        name: FEATURE_GROUPS.to_owned(),
+        min_version: 0,
+        max_version: FEATURE_GROUPS_LEVEL,
+    };
+    match version >= VERSION_LEVEL_ZERO {
+        true => vec![groups],
+        false => Vec::new(),
     }
 }
 
@@ -130,6 +144,17 @@ mod tests {
         }
         // Before version 3 the fields are not on the wire.
         assert_eq!(decide(&named("", ""), 2).error_code, 0);
+    }
+
+    #[test]
+    fn no_feature_of_level_zero_is_named_before_version_4() {
+        let least = |version| {
+            let features = decide(&named("apache-kafka-java", "3.7.1"), version).supported_features;
+            features.iter().map(|feature| feature.min_version).min()
+        };
+        assert_eq!((least(3), least(4)), (None, Some(0)));
+        let finalized = decide(&named("apache-kafka-java", "3.7.1"), 3).finalized_features;
+        assert_eq!(finalized.len(), 1);
     }
 
     #[test]
