@@ -6,7 +6,7 @@ use thalweg_protocol::messages::{FetchRequest, fetch_request as asked};
 use thalweg_protocol::{ErrorCode, Message};
 
 use crate::batch::{bytes_of, compressed, plain, records_from, values};
-use crate::broker::Broker;
+use crate::broker::{Broker, Options};
 use crate::wire::{error, fetch_request, newest, single};
 use thalweg_protocol::records::Codec;
 
@@ -165,6 +165,90 @@ fn a_waiting_fetch_is_answered_when_its_time_has_passed() {
     assert_eq!(records_from(&answer, 0).len(), 1, "what there was");
     assert!(
         started.elapsed() >= Duration::from_millis(290),
+        "{:?}",
+        started.elapsed()
+    );
+}
+
+/// The bound of the whole answer holds where that of the partition is wider; the broker's own, too.
+#[test]
+fn a_fetch_brings_no_more_than_the_whole_answer_may_hold() {
+    let broker = Broker::start_with(Options::with(&[("fetch.max.bytes", "6000")]));
+    let mut client = broker.connect();
+    let topic = client.create_topic("bounded", 2, &[]);
+    for number in 0..16 {
+        client.append(&topic, number % 2, plain(&["x".repeat(1_000)]));
+    }
+    let mut request = fetch_request(&topic, 0, 0);
+    for version in FetchRequest::VERSIONS {
+        for (max_bytes, records) in [(0, 1), (900, 1), (2_500, 2), (i32::MAX, 5)] {
+            request.max_bytes = max_bytes;
+            let answer = single(client.call(&request, version));
+            assert_eq!(
+                records_from(&answer, 0).len(),
+                records,
+                "{max_bytes} bytes, version {version}"
+            );
+        }
+    }
+}
+
+/// A partition that is far behind gets what is left of the answer, though one before it has its few bytes each time.
+#[test]
+fn a_partition_that_does_not_fit_comes_as_far_as_it_does() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("behind", 3, &[]);
+    client.append(&topic, 0, plain(&["few"]));
+    for _ in 0..10 {
+        client.append(&topic, 1, plain(&["x".repeat(1_000)]));
+        client.append(&topic, 2, plain(&["x".repeat(1_000)]));
+    }
+    let mut request = fetch_request(&topic, 0, 0);
+    let mut partitions: Vec<_> = (0..3)
+        .map(|partition| asked::FetchPartition {
+            partition,
+            partition_max_bytes: 5_000,
+            ..Default::default()
+        })
+        .collect();
+    request.max_bytes = 4_000;
+    for isolation in [0, 1] {
+        request.isolation_level = isolation;
+        for order in [[0, 1, 2], [0, 2, 1], [2, 0, 1]] {
+            partitions.sort_by_key(|p| order.iter().position(|index| *index == p.partition));
+            request.topics[0].partitions.clone_from(&partitions);
+            let response = client.call(&request, newest::<FetchRequest>());
+            let told = &response.responses[0].partitions;
+            let records = |index: i32| {
+                let told = told.iter().find(|told| told.partition_index == index);
+                records_from(told.expect("asked for"), 0).len()
+            };
+            let got = order.map(records);
+            let wanted = if order[0] == 0 { [1, 3, 0] } else { [3, 1, 0] };
+            assert_eq!(got, wanted, "in the order {order:?}");
+        }
+    }
+}
+
+/// KIP-541: who wants at least more than may be sent is not kept waiting once that much is there.
+#[test]
+fn a_fetch_waits_for_no_more_than_may_be_sent() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("greedy", 1, &[]);
+    for _ in 0..3 {
+        client.append(&topic, 0, plain(&["x".repeat(1_000)]));
+    }
+    let mut request = fetch_request(&topic, 0, 0);
+    request.max_wait_ms = 45_000;
+    request.min_bytes = 100 << 20;
+    request.max_bytes = 2_500;
+    let started = Instant::now();
+    let answer = single(client.call(&request, newest::<FetchRequest>()));
+    assert_eq!(records_from(&answer, 0).len(), 2);
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
         "{:?}",
         started.elapsed()
     );

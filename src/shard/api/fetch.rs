@@ -95,7 +95,7 @@ pub(crate) async fn answer(
     found.append(&mut fetching.found);
     fetching.found = found;
     let account = account(&fetching, began, waited);
-    let rows = rows(wanted, fetching).await;
+    let rows = rows(&shard, wanted, fetching).await;
     let fetched = match finish(&shard, begun, &rows) {
         Ok((session_id, told)) => build(session_id, rows, &told, account),
         Err(error) => return refused(&shard, error),
@@ -284,6 +284,8 @@ async fn resolve(
     let bytes_max = u64::try_from(request.max_bytes)
         .unwrap_or(0)
         .min(shard.fetch_bytes_max());
+    // No partition may be promised more than the whole answer may hold.
+    let most = u32::try_from(bytes_max).unwrap_or(u32::MAX);
     let isolation = super::isolation(request.isolation_level);
     let mut asks = Vec::with_capacity(wanted.len());
     let mut found = Vec::new();
@@ -308,7 +310,7 @@ async fn resolve(
                 offset: wanted.offset,
                 current_leader_epoch: wanted.current_leader_epoch,
                 last_fetched_epoch: wanted.last_fetched_epoch,
-                bytes_max: u32::try_from(wanted.bytes_max).unwrap_or(0),
+                bytes_max: u32::try_from(wanted.bytes_max).unwrap_or(0).min(most),
                 isolation,
             }),
             None => {
@@ -327,7 +329,8 @@ async fn resolve(
         asks,
         found,
         bytes_max,
-        bytes_min: u64::try_from(request.min_bytes).unwrap_or(0),
+        // More than may be sent can not be waited for (KIP-541).
+        bytes_min: u64::try_from(request.min_bytes).unwrap_or(0).min(bytes_max),
         wait_max: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
     }
 }
@@ -371,9 +374,10 @@ fn is_enough(found: &[FetchFound], fetching: &Fetching) -> bool {
 }
 
 /// A row per partition, in order, keeping the sum of records within the client's bound: the first
-/// partition with records is sent whole, later ones only as far as they fit.
-async fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
+/// partition with records is sent whole, the first one that does not fit as far as it does, later ones only whole.
+async fn rows(shard: &Rc<Shard>, wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
     let Fetching {
+        asks,
         mut found,
         bytes_max,
         ..
@@ -381,15 +385,21 @@ async fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
     found.sort_unstable_by_key(|found| found.slot);
     let mut found = found.into_iter().peekable();
     let mut sent: u64 = 0;
+    let mut is_full = false;
     let mut rows = Vec::with_capacity(wanted.len());
     let mut pace = Pace::default();
     for (slot, wanted) in wanted.into_iter().enumerate() {
         pace.step().await;
-        let answer = match found.next_if(|found| found.slot == slot) {
+        let mut answer = match found.next_if(|found| found.slot == slot) {
             Some(answer) => answer,
             // Its owner is stopping.
             None => FetchFound::refused(slot, ErrorCode::NotLeaderOrFollower),
         };
+        let left = bytes_max.saturating_sub(sent);
+        if sent > 0 && answer.bytes() > left && !is_full {
+            is_full = true;
+            answer = shortened(shard, &asks, answer, left).await;
+        }
         let mut data = row(wanted.key.partition, &answer);
         let mut more = match (answer.error, answer.diverging) {
             (ErrorCode::None, None) => More::Nothing,
@@ -417,6 +427,28 @@ async fn rows(wanted: Vec<Wanted>, fetching: Fetching) -> Vec<Row> {
         });
     }
     rows
+}
+
+/// What there is for at most `left` bytes, of a partition that has more. Without it a partition far behind would wait
+/// as long as one before it in the request has a few bytes each time.
+async fn shortened(
+    shard: &Rc<Shard>,
+    asks: &[Vec<FetchAsk>],
+    found: FetchFound,
+    left: u64,
+) -> FetchFound {
+    let slot = found.slot;
+    let mut all = asks.iter().enumerate();
+    let place = all.find_map(|(owner, asks)| {
+        let ask = asks.iter().find(|ask| ask.slot == slot)?;
+        Some((owner, ask.clone()))
+    });
+    let Some((owner, mut ask)) = place else {
+        return found;
+    };
+    ask.bytes_max = u32::try_from(left).unwrap_or(u32::MAX);
+    let answer = shard.fetch_at(owner, vec![ask], None).await;
+    answer.get().await.pop().unwrap_or(found)
 }
 
 fn aborted(transactions: Vec<AbortedTxn>) -> Vec<AbortedTransaction> {
