@@ -8,18 +8,20 @@ use thalweg_protocol::messages::describe_topic_partitions_response::{
 };
 use thalweg_protocol::messages::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
 use thalweg_types::limits::DESCRIBED_PARTITIONS_MAX;
-use thalweg_types::{BrokerId, PartitionIndex};
+use thalweg_types::{BrokerId, PartitionIndex, TopicPartition};
 
 use crate::image::{Image, Partition, Topic};
 use crate::names;
 
 /// Answers DescribeTopicPartitions: topics by name from the cursor on, up to a number of partitions,
-/// and a cursor where to go on. `operations` is what a client may do to a topic.
+/// and a cursor where to go on. `operations` is what a client may do to a topic. `unserved` gives the broker that
+/// leads a partition and can not serve it at present: then it is told that it has no leader, as Metadata tells it.
 #[must_use]
 pub fn describe_topic_partitions(
     image: &Image,
     request: &DescribeTopicPartitionsRequest,
     operations: i32,
+    unserved: impl Fn(TopicPartition) -> Option<BrokerId>,
 ) -> DescribeTopicPartitionsResponse {
     let cursor = request.cursor.as_ref();
     let from = cursor.map_or("", |cursor| cursor.topic_name.as_str());
@@ -50,7 +52,13 @@ pub fn describe_topic_partitions(
         row.partitions = rest
             .by_ref()
             .take(room)
-            .map(|(i, p)| partition(image, *i, p))
+            .map(|(index, partition)| {
+                let id = TopicPartition {
+                    topic: topic.id,
+                    partition: *index,
+                };
+                partition_row(image, *index, partition, unserved(id))
+            })
             .collect();
         room -= row.partitions.len();
         response.topics.push(row);
@@ -92,25 +100,29 @@ fn described(topic: &Topic, operations: i32) -> DescribeTopicPartitionsResponseT
     }
 }
 
-fn partition(
+fn partition_row(
     image: &Image,
     index: PartitionIndex,
     partition: &Partition,
+    unserved: Option<BrokerId>,
 ) -> DescribeTopicPartitionsResponsePartition {
     let ids = |brokers: &[BrokerId]| brokers.iter().map(|id| id.0).collect::<Vec<i32>>();
-    let error = match partition.leader {
+    let leader = partition.leader.filter(|_| unserved.is_none());
+    let mut offline = image.offline_replicas(partition);
+    offline.extend(unserved.filter(|id| !offline.contains(id)));
+    let error = match leader {
         Some(_) => ErrorCode::None,
         None => ErrorCode::LeaderNotAvailable,
     };
     DescribeTopicPartitionsResponsePartition {
         error_code: error.code(),
         partition_index: index.0,
-        leader_id: partition.leader.map_or(-1, |leader| leader.0),
+        leader_id: leader.map_or(-1, |leader| leader.0),
         leader_epoch: partition.leader_epoch.0,
         replica_nodes: ids(&partition.replicas),
         isr_nodes: ids(&partition.in_sync),
         eligible_leader_replicas: Some(ids(&partition.eligible)),
         last_known_elr: Some(ids(&partition.last_known_eligible)),
-        offline_replicas: ids(&image.offline_replicas(partition)),
+        offline_replicas: ids(&offline),
     }
 }

@@ -7,7 +7,8 @@ use thalweg_protocol::messages::{
     ListPartitionReassignmentsRequest, OffsetForLeaderEpochRequest, create_acls_request,
     create_partitions_request, delete_records_request, describe_configs_request,
     describe_configs_response, describe_log_dirs_request, describe_topic_partitions_request,
-    incremental_alter_configs_request, offset_for_leader_epoch_request,
+    describe_topic_partitions_response, incremental_alter_configs_request,
+    offset_for_leader_epoch_request,
 };
 use thalweg_protocol::{ErrorCode, Message};
 
@@ -83,6 +84,22 @@ pub fn delete_records(client: &mut Connection, topic: &Topic, before: i64) -> (E
     let mut response = client.call(&request, newest::<DeleteRecordsRequest>());
     let row = response.topics.remove(0).partitions.remove(0);
     (error(row.error_code), row.low_watermark)
+}
+
+/// Partition 0 of a topic as DescribeTopicPartitions tells it.
+pub fn described_partition(
+    client: &mut Connection,
+    name: &str,
+) -> describe_topic_partitions_response::DescribeTopicPartitionsResponsePartition {
+    let request = DescribeTopicPartitionsRequest {
+        topics: vec![describe_topic_partitions_request::TopicRequest {
+            name: name.to_owned(),
+        }],
+        response_partition_limit: 1,
+        cursor: None,
+    };
+    let mut topics = client.call(&request, 0).topics;
+    topics.remove(0).partitions.remove(0)
 }
 
 #[test]

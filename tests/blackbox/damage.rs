@@ -6,7 +6,7 @@ use std::fs;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::batches;
 
-use crate::administering::delete_records;
+use crate::administering::{delete_records, described_partition};
 use crate::batch::{Got, plain, read_all, records_from, values};
 use crate::broker::{Broker, Options, serve_command};
 use crate::tool::thalweg;
@@ -48,6 +48,10 @@ fn assert_offline(broker: &Broker, topic: &Topic, says: &[&str]) {
     let told = &client.metadata(&[&topic.name]).topics[0].partitions[0];
     assert_eq!(error(told.error_code), ErrorCode::LeaderNotAvailable);
     assert_eq!(told.leader_id, -1);
+    // What Kafka's tools ask for a topic says the same.
+    let told = described_partition(&mut client, &topic.name);
+    assert_eq!(error(told.error_code), ErrorCode::LeaderNotAvailable);
+    assert_eq!((told.leader_id, &told.offline_replicas[..]), (-1, &[1][..]));
 }
 
 /// ST-12, R7: a log that lost its only segment, or its whole folder, is no empty log, and is not one at the

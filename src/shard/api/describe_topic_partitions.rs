@@ -15,5 +15,8 @@ pub(crate) async fn answer(
     _: Call,
     request: DescribeTopicPartitionsRequest,
 ) -> DescribeTopicPartitionsResponse {
-    describe_topic_partitions(&shard.view().image, &request, operations::TOPIC_ALL)
+    let view = shard.view();
+    let offline = shard.control.offline();
+    let unserved = |id| offline.contains(id).then_some(view.broker_id);
+    describe_topic_partitions(&view.image, &request, operations::TOPIC_ALL, unserved)
 }

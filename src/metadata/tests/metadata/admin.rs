@@ -300,7 +300,7 @@ fn pages(image: &Image, topics: &[&str], limit: i32) -> Vec<Vec<(String, Vec<i32
             response_partition_limit: limit,
             cursor: cursor.take(),
         };
-        let answer = describe_topic_partitions(image, &request, 0);
+        let answer = describe_topic_partitions(image, &request, 0, |_| None);
         let page = answer.topics.into_iter().map(|topic| {
             let indexes = topic.partitions.iter().map(|p| p.partition_index).collect();
             (topic.name.unwrap_or_default(), indexes)
