@@ -75,7 +75,7 @@ impl Describing<'_> {
     ) -> Result<Vec<DescribeConfigsResourceResult>, TopicRefusal> {
         if resource.resource_type == resource_type::BROKER_LOGGER {
             check_is_logging(self.local, &resource.resource_name)?;
-            return Ok(self.log_levels.rows(resource.configuration_keys.as_deref()));
+            return Ok(self.log_levels.rows(keys_of(resource)));
         }
         let described = self.describe(resource)?.into_iter();
         let wanted = described.filter(|d| is_wanted(resource, d));
@@ -206,8 +206,14 @@ pub(crate) fn shown(text: &str) -> String {
         .collect()
 }
 
+/// The keys that are asked for; `None` = all, which an empty list says, too.
+fn keys_of(resource: &DescribeConfigsResource) -> Option<&[String]> {
+    let keys = resource.configuration_keys.as_deref();
+    keys.filter(|keys| !keys.is_empty())
+}
+
 fn is_wanted(resource: &DescribeConfigsResource, described: &Described) -> bool {
-    match &resource.configuration_keys {
+    match keys_of(resource) {
         None => true,
         Some(keys) => keys.iter().any(|key| key == described.property.name),
     }

@@ -264,6 +264,38 @@ fn metadata_finds_topics_by_id() {
     }
 }
 
+/// Versions 10 and 11 have the field of the id, and no place for the answer: Kafka refuses the request.
+#[test]
+fn metadata_by_id_is_refused_before_version_12() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    let topic = client.create_topic("not-by-id", 1, &[]);
+    let named = |name: Option<&str>, id| asked::MetadataRequestTopic {
+        name: name.map(str::to_owned),
+        topic_id: id,
+    };
+    for version in 10..12 {
+        for (name, id) in [
+            (None, topic.id),
+            (None, Uuid::ZERO),
+            (Some("not-by-id"), topic.id),
+        ] {
+            let request = MetadataRequest {
+                topics: Some(vec![named(name, id)]),
+                ..Default::default()
+            };
+            let row = client.call(&request, version).topics.remove(0);
+            assert_eq!(error(row.error_code), ErrorCode::InvalidRequest);
+            assert_eq!(
+                (row.name.as_deref(), row.topic_id),
+                (Some(name.unwrap_or("")), id)
+            );
+        }
+        let by_name = metadata_request(&["not-by-id"], MayCreate::No);
+        assert_eq!(client.call(&by_name, version).topics[0].error_code, 0);
+    }
+}
+
 #[test]
 fn asking_for_a_topic_makes_it_when_allowed() {
     let broker = Broker::start();

@@ -18,6 +18,10 @@ use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
+/// First version that finds topics by their ids. Versions 10 and 11 have the field, but no answer for a topic without
+/// a name (KAFKA-10774).
+const VERSION_BY_ID: i16 = 12;
+
 /// Which facts only our own client gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Audience {
@@ -45,6 +49,12 @@ pub(crate) async fn answer(
         .filter(|topics| version > 0 || !topics.is_empty());
     if let Some(wanted) = &mut wanted {
         keep_first_of_each(wanted, call.pace(), |t| (t.name.clone(), t.topic_id)).await;
+    }
+    if version < VERSION_BY_ID
+        && let Some(wanted) = &wanted
+        && wanted.iter().any(|topic| !is_by_name(topic))
+    {
+        return refused_by_id(wanted);
     }
     let may_create = (version < 4 || request.allow_auto_topic_creation)
         && shard.config.auto_create_topics_enable();
@@ -86,6 +96,25 @@ pub(crate) async fn answer(
         response.cluster_authorized_operations = operations::CLUSTER_ALL;
     }
     response
+}
+
+fn is_by_name(topic: &MetadataRequestTopic) -> bool {
+    topic.name.is_some() && topic.topic_id.is_zero()
+}
+
+/// The answer to a request that names topics by id before it may: all of it is refused.
+fn refused_by_id(wanted: &[MetadataRequestTopic]) -> MetadataResponse {
+    let row = |topic: &MetadataRequestTopic| MetadataResponseTopic {
+        error_code: ErrorCode::InvalidRequest.code(),
+        // The answer has no null here.
+        name: Some(topic.name.clone().unwrap_or_default()),
+        topic_id: topic.topic_id,
+        ..Default::default()
+    };
+    MetadataResponse {
+        topics: wanted.iter().map(row).collect(),
+        ..Default::default()
+    }
 }
 
 /// A row for each topic that is wanted, for all when none is named.
@@ -188,6 +217,7 @@ fn unknown(
     MetadataResponseTopic {
         error_code: error.code(),
         name: Some(name.to_owned()),
+        is_internal: names::is_internal(name),
         ..Default::default()
     }
 }

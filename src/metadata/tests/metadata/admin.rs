@@ -370,6 +370,8 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
             resource(8, "1", Some(&["thalweg_net", "no.such"])),
             resource(32, "g", None),
             resource(32, "", None),
+            resource(TOPIC, "t", Some(&[])),
+            resource(8, "1", Some(&[])),
         ],
         include_synonyms: true,
         include_documentation: true,
@@ -396,6 +398,8 @@ fn trap_7_settings_are_told_whole_and_refused_by_resource() {
     assert_eq!(told[8], (ErrorCode::None, 1));
     assert_eq!(told[9], (ErrorCode::None, 3));
     assert_eq!(told[10], (ErrorCode::InvalidRequest, 0));
+    // An empty list asks for all, as null does.
+    assert_eq!((told[11], told[12]), (told[0], told[6]));
     let root = &results[6].configs[0];
     assert_eq!((root.name.as_str(), root.config_source), ("root", 6));
     let segment = &results[1].configs[0];
