@@ -19,6 +19,9 @@ const READ_BYTES_MIN: usize = 16 * 1024;
 const READ_BYTES: usize = 256 * 1024;
 /// Largest answer that is taken. A broker bounds fetches by what we ask for; anything near this is garbage.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// How a TLS server's answer to anything else begins: as a size it would be 336 MiB, which no broker sends.
+const TLS_ALERT: [u8; 2] = [0x15, 3];
 const SIZE_BYTES: usize = 4;
 
 /// How to connect, and as whom.
@@ -391,11 +394,11 @@ impl Connection {
             .first_chunk::<SIZE_BYTES>()
             .map_or(0, |b| u32::from_be_bytes(*b));
         let size = size as usize;
-        if size > ANSWER_BYTES_MAX {
+        if size > ANSWER_BYTES_MAX || self.input.starts_with(&TLS_ALERT) {
             return Err(ClientError::BadAnswer {
                 address: self.address.clone(),
                 api: "a request",
-                detail: format!("a frame of {size} bytes"),
+                detail: strange(&self.input, size),
             });
         }
         self.fill(SIZE_BYTES + size, deadline)?;
@@ -510,4 +513,17 @@ fn connect_any(address: &str, limit: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+/// What bytes are that begin no answer: another protocol shows itself in its first ones.
+fn strange(bytes: &[u8], size: usize) -> String {
+    match bytes {
+        [b'H', b'T', b'T', b'P', ..] => {
+            "HTTP; name a port of the broker's listeners, not one for metrics".to_owned()
+        }
+        [kind, version, ..] if [*kind, *version] == TLS_ALERT => {
+            "TLS, which this client does not speak; name a PLAINTEXT listener".to_owned()
+        }
+        _ => format!("a frame of {size} bytes"),
+    }
 }

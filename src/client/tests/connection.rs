@@ -120,6 +120,24 @@ fn an_old_broker_is_asked_again_in_its_own_version() {
 }
 
 #[test]
+fn another_protocol_is_called_by_its_name() {
+    for (hello, told) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "a frame of 1397966893 bytes"),
+    ] {
+        let (address, peer) = broker(move |listener| {
+            let mut peer = Peer::accept(&listener);
+            peer.request();
+            peer.0.write_all(hello).unwrap();
+        });
+        let error = Connection::connect(&address, &quick()).unwrap_err();
+        assert!(error.to_string().contains(told), "{error}");
+        peer.join().unwrap();
+    }
+}
+
+#[test]
 fn pipelined_answers_are_received_in_any_order() {
     let (address, peer) = broker(|listener| {
         let mut peer = Peer::accept(&listener);
