@@ -76,6 +76,8 @@ pub(crate) struct FetchFound {
     pub disk_wait: Duration,
     /// The bytes to send; `None` when there is nothing to send now.
     pub plan: Option<ReadPlan>,
+    /// Bytes that count for `min_bytes`: those of the plan, or as many as were asked for where there are more.
+    pub available: u64,
     /// For a reader of committed records: the aborted transactions among them (RP-75).
     pub aborted: Option<Vec<AbortedTxn>>,
 }
@@ -93,6 +95,7 @@ impl FetchFound {
             crowded: false,
             disk_wait: Duration::ZERO,
             plan: None,
+            available: 0,
             aborted: None,
         }
     }

@@ -121,7 +121,7 @@ async fn wait(
         return found;
     };
     loop {
-        let missing = fetching.bytes_min.saturating_sub(bytes(&found));
+        let missing = fetching.bytes_min.saturating_sub(available(&found));
         let park = parking.register(missing);
         found = look(shard, fetching, Some(&park)).await;
         if is_enough(&found, fetching) || shard.is_stopping() {
@@ -364,13 +364,13 @@ async fn look(shard: &Rc<Shard>, fetching: &Fetching, park: Option<&Park>) -> Ve
     found
 }
 
-fn bytes(found: &[FetchFound]) -> u64 {
-    found.iter().map(FetchFound::bytes).sum()
+fn available(found: &[FetchFound]) -> u64 {
+    found.iter().map(|found| found.available).sum()
 }
 
 fn is_enough(found: &[FetchFound], fetching: &Fetching) -> bool {
     let mut all = found.iter().chain(&fetching.found);
-    bytes(found) >= fetching.bytes_min || all.any(FetchFound::is_urgent)
+    available(found) >= fetching.bytes_min || all.any(FetchFound::is_urgent)
 }
 
 /// A row per partition, in order, keeping the sum of records within the client's bound: the first
@@ -398,7 +398,8 @@ async fn rows(shard: &Rc<Shard>, wanted: Vec<Wanted>, fetching: Fetching) -> Vec
         let left = bytes_max.saturating_sub(sent);
         if sent > 0 && answer.bytes() > left && !is_full {
             is_full = true;
-            answer = shortened(shard, &asks, answer, left).await;
+            // Boxed: few fetches come to this, and the task of each would be as large.
+            answer = Box::pin(shortened(shard, &asks, answer, left)).await;
         }
         let mut data = row(wanted.key.partition, &answer);
         let mut more = match (answer.error, answer.diverging) {
@@ -433,21 +434,18 @@ async fn rows(shard: &Rc<Shard>, wanted: Vec<Wanted>, fetching: Fetching) -> Vec
 /// as long as one before it in the request has a few bytes each time.
 async fn shortened(
     shard: &Rc<Shard>,
-    asks: &[Vec<FetchAsk>],
+    asks: &[FetchAsk],
     found: FetchFound,
     left: u64,
 ) -> FetchFound {
-    let slot = found.slot;
-    let mut all = asks.iter().enumerate();
-    let place = all.find_map(|(owner, asks)| {
-        let ask = asks.iter().find(|ask| ask.slot == slot)?;
-        Some((owner, ask.clone()))
-    });
-    let Some((owner, mut ask)) = place else {
+    let Some(ask) = asks.iter().find(|ask| ask.slot == found.slot) else {
         return found;
     };
-    ask.bytes_max = u32::try_from(left).unwrap_or(u32::MAX);
-    let answer = shard.fetch_at(owner, vec![ask], None).await;
+    let ask = FetchAsk {
+        bytes_max: u32::try_from(left).unwrap_or(u32::MAX),
+        ..ask.clone()
+    };
+    let answer = shard.fetch_at(ask.owner, &[ask], None).await;
     answer.get().await.pop().unwrap_or(found)
 }
 

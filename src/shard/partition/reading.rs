@@ -36,6 +36,7 @@ impl Partition {
             crowded: false,
             disk_wait: Duration::ZERO,
             plan: None,
+            available: 0,
             aborted: None,
         };
         if bound.diverging.is_none() && bound.up_to > ask.offset {
@@ -44,7 +45,14 @@ impl Partition {
             let (planned, waited) = time::waited(planning).await;
             found.disk_wait += waited;
             match planned {
-                Ok(plan) => found.plan = (!plan.is_empty()).then_some(plan),
+                Ok(plan) => {
+                    let asked = match plan.next_offset < up_to {
+                        true => most,
+                        false => 0,
+                    };
+                    found.available = u64::from(plan.len.max(asked));
+                    found.plan = (!plan.is_empty()).then_some(plan);
+                }
                 Err(error) => return self.refuse_read(ask.slot, &error),
             }
         }
