@@ -11,7 +11,7 @@ use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, RECORD_REFUSALS_MAX};
 
 use super::batches::next_batch;
 use super::compression::{Capped, ReaderJob, output_limit, with_reader};
-use super::header::{computed_crc, set_timestamps};
+use super::header::{AT_BATCH_LENGTH, AT_MAGIC, computed_crc, set_timestamps};
 use super::walk::{RECORD_BYTES_MIN, WalkError, Walked, walk_slice, walk_stream};
 use super::{
     BATCH_HEADER_BYTES, BatchError, BatchHeader, Codec, DecompressError, ProducerSequence,
@@ -161,7 +161,25 @@ pub fn validate_produce(batch: &[u8], rules: &ProduceRules) -> Result<BatchSumma
     })
 }
 
+/// Smallest length of a message in format 0, which has the least before its key.
+const OLD_LENGTH_MIN: i32 = 14;
+
+/// A message in one of the old formats, as far as its length and format say. It may be shorter than any batch, and its
+/// sender must not take it for one that was damaged on its way: clients send those again.
+fn old_format(bytes: &[u8]) -> Option<i8> {
+    let length = bytes.get(AT_BATCH_LENGTH..)?.first_chunk()?;
+    match bytes.get(AT_MAGIC) {
+        Some(magic @ (0 | 1)) if i32::from_be_bytes(*length) >= OLD_LENGTH_MIN => {
+            Some(*magic as i8)
+        }
+        Some(_) | None => None,
+    }
+}
+
 fn only_batch(bytes: &[u8]) -> Result<BatchHeader, Refusal> {
+    if let Some(magic) = old_format(bytes) {
+        return Err(Refusal::Magic { magic });
+    }
     match next_batch(bytes) {
         Ok((header, batch)) if batch.len() == bytes.len() => Ok(header),
         Ok((_, batch)) => Err(Refusal::MoreThanOneBatch {
@@ -325,9 +343,16 @@ struct Bounds {
 }
 
 impl Bounds {
+    fn earliest(&self) -> i64 {
+        self.now.saturating_sub(self.before_max_ms)
+    }
+
+    fn latest(&self) -> i64 {
+        self.now.saturating_add(self.after_max_ms)
+    }
+
     fn contain(&self, timestamp: i64) -> bool {
-        self.now.saturating_sub(timestamp) <= self.before_max_ms
-            && timestamp.saturating_sub(self.now) <= self.after_max_ms
+        self.earliest() <= timestamp && timestamp <= self.latest()
     }
 }
 
@@ -382,8 +407,8 @@ impl Gate {
             index,
             RecordRefusalReason::Timestamp {
                 timestamp: TimestampMs(timestamp),
-                earliest: TimestampMs(bounds.now.saturating_sub(bounds.before_max_ms)),
-                latest: TimestampMs(bounds.now.saturating_add(bounds.after_max_ms)),
+                earliest: TimestampMs(bounds.earliest()),
+                latest: TimestampMs(bounds.latest()),
             },
         );
     }

@@ -37,6 +37,17 @@ fn bi_11_crc_magic_and_number_of_batches() {
         assert_eq!(code(&patched(good.clone(), AT_MAGIC, [magic])), expected);
     }
 
+    // One message of an old client is shorter than a batch can be. Damaged it is not: that would be sent again.
+    for magic in [0u8, 1] {
+        let mut old = vec![0; AT_MAGIC + 18];
+        old[AT_BATCH_LENGTH + 3] = 22;
+        old[AT_MAGIC] = magic;
+        let magic = magic as i8;
+        assert_eq!(check(&old), Err(Refusal::Magic { magic }));
+        assert_eq!(code(&old), ErrorCode::InvalidRecord);
+    }
+    assert_eq!(code(&[0; 100]), ErrorCode::CorruptMessage);
+
     let two = [good.clone(), good.clone()].concat();
     assert_eq!(
         check(&two),
@@ -394,6 +405,15 @@ fn rp_99_timestamps() {
             NOW.0 + 500
         )
     );
+
+    // A bound that reaches back beyond all time does not reach to its very beginning.
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    builder
+        .push(TimestampMs(i64::MIN), None, None, &[])
+        .expect("small");
+    let ancient = builder.build(Codec::None).expect("records");
+    let refusal = validate_produce(&ancient, &rules()).expect_err("out of bounds");
+    assert_eq!(refusal.error_code(), ErrorCode::InvalidTimestamp);
 
     // Under LogAppendTime the producer's timestamps do not matter.
     let now = TimestampMs(NOW.0 + 77);
