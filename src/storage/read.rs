@@ -192,6 +192,15 @@ impl Log {
                 Err(ReadError::Replaced) => continue,
                 warm => warm?,
             };
+            if let Some(first) = self.expected(&segment, from) {
+                return Ok(Some(Start {
+                    segment,
+                    warm,
+                    size,
+                    end,
+                    first,
+                }));
+            }
             let entry = warm.indexes.borrow().entry_for(from);
             let mut scan = self.scan_by(entry, &segment, &warm, 0..size).await?;
             loop {
@@ -227,6 +236,23 @@ impl Log {
 }
 
 impl Log {
+    /// The batch that holds `from`, where a read of the segment ended a while ago.
+    fn expected(&self, segment: &Rc<Segment>, from: Offset) -> Option<BatchMark> {
+        let mut state = self.inner.state.borrow_mut();
+        let is_there = Rc::ptr_eq(&state.segments[state.segment_for(segment.base)], segment);
+        let mark = state.tail.take_expected(segment.base, from);
+        mark.filter(|mark| is_there && segment.damage_at(mark.position).is_none())
+    }
+
+    /// A read of the segment ends before this batch.
+    fn expect(&self, segment: &Rc<Segment>, mark: BatchMark) {
+        let mut state = self.inner.state.borrow_mut();
+        // Compaction may have put another in its place meanwhile.
+        if Rc::ptr_eq(&state.segments[state.segment_for(segment.base)], segment) {
+            state.tail.expect(segment.base, mark);
+        }
+    }
+
     /// How far a read that begins at `start` reaches: up to what is damaged at most.
     async fn extent(&self, start: &Start, up_to: Offset, bytes_max: u64) -> Result<Run, ReadError> {
         let first = &start.first;
@@ -263,6 +289,7 @@ impl Log {
             let Some(mark) = met else { break };
             if mark.end() > limit || mark.last_offset >= up_to {
                 run.end_offset = mark.base_offset;
+                self.expect(&start.segment, mark);
                 break;
             }
             run.bytes = mark.end() - first.position;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use thalweg_types::Offset;
-use thalweg_types::limits::{HOT_TAIL_MS, TAIL_BATCHES_MAX};
+use thalweg_types::limits::{HOT_TAIL_MS, READERS_EXPECTED_MAX, TAIL_BATCHES_MAX};
 
 use crate::indexes::BatchMark;
 
@@ -42,6 +42,8 @@ pub(crate) struct Tail {
     since: [Option<(Instant, (Offset, u64))>; 2],
     /// When the next step begins.
     step_due: Option<Instant>,
+    /// The batches that readers further back come to next, as their last reads met them; the newest at the end.
+    ahead: VecDeque<(Offset, BatchMark)>,
 }
 
 impl Tail {
@@ -61,6 +63,25 @@ impl Tail {
     /// The segments up to the one at `segment` were replaced: their batches lie elsewhere.
     pub(crate) fn forget_up_to(&mut self, segment: Offset) {
         self.marks.retain(|(other, _)| *other > segment);
+        self.ahead.retain(|(other, _)| *other > segment);
+    }
+
+    /// A read of the segment at `segment` ended before this batch: its reader comes there next.
+    pub(crate) fn expect(&mut self, segment: Offset, mark: BatchMark) {
+        if self.ahead.len() == READERS_EXPECTED_MAX {
+            self.ahead.pop_front();
+        }
+        self.ahead.push_back((segment, mark));
+    }
+
+    /// The batch of the segment at `segment` that holds `from`, if a reader was expected there. Once: who comes again
+    /// has a reason to look at what lies there.
+    pub(crate) fn take_expected(&mut self, segment: Offset, from: Offset) -> Option<BatchMark> {
+        let is_it = |(other, mark): &(Offset, BatchMark)| {
+            *other == segment && mark.base_offset <= from && from <= mark.last_offset
+        };
+        let at = self.ahead.iter().position(is_it)?;
+        self.ahead.remove(at).map(|(_, mark)| mark)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -112,18 +133,22 @@ mod tests {
 
     use super::{Run, Tail, TailAnswer};
     use crate::indexes::BatchMark;
-    use thalweg_types::limits::{HOT_TAIL_MS, TAIL_BATCHES_MAX};
+    use thalweg_types::limits::{HOT_TAIL_MS, READERS_EXPECTED_MAX, TAIL_BATCHES_MAX};
     use thalweg_types::{LeaderEpoch, Offset, TimestampMs};
 
-    fn push(tail: &mut Tail, segment: i64, position: u64, bytes: u64, base: i64, last: i64) {
-        let mark = BatchMark {
+    fn mark(position: u64, bytes: u64, base: i64, last: i64) -> BatchMark {
+        BatchMark {
             position,
             bytes,
             base_offset: Offset(base),
             last_offset: Offset(last),
             max_timestamp: TimestampMs(0),
             leader_epoch: LeaderEpoch(0),
-        };
+        }
+    }
+
+    fn push(tail: &mut Tail, segment: i64, position: u64, bytes: u64, base: i64, last: i64) {
+        let mark = mark(position, bytes, base, last);
         tail.push(Offset(segment), mark, Instant::now());
     }
 
@@ -164,6 +189,27 @@ mod tests {
         );
         assert_eq!(tail.find(Offset(9), all, 1_000), TailAnswer::NotHot);
         assert_eq!(tail.find(Offset(30), all, 1_000), TailAnswer::NotHot);
+    }
+
+    #[test]
+    fn a_reader_is_expected_once_where_its_last_read_ended() {
+        let mut tail = Tail::default();
+        tail.expect(Offset(0), mark(500, 100, 10, 14));
+        tail.expect(Offset(20), mark(0, 100, 20, 24));
+        let mut taken = |segment, from| {
+            let mark = tail.take_expected(Offset(segment), Offset(from));
+            mark.map(|mark| mark.base_offset.0)
+        };
+        assert_eq!([taken(0, 9), taken(0, 15), taken(20, 12)], [None; 3]);
+        assert_eq!([taken(0, 12), taken(0, 12)], [Some(10), None]);
+        tail.forget_up_to(Offset(20));
+        assert!(tail.take_expected(Offset(20), Offset(20)).is_none());
+        for n in 0..(READERS_EXPECTED_MAX as i64 + 5) {
+            tail.expect(Offset(0), mark(0, 10, n, n));
+        }
+        assert_eq!(tail.ahead.len(), READERS_EXPECTED_MAX);
+        assert!(tail.take_expected(Offset(0), Offset(4)).is_none());
+        assert!(tail.take_expected(Offset(0), Offset(5)).is_some());
     }
 
     /// Never hot for longer than it says, and hot for half of that at least.

@@ -324,6 +324,10 @@ pub const DECODED_MEMORY_FACTOR: usize = 4;
 /// index.
 pub const TAIL_BATCHES_MAX: usize = 512;
 
+/// Readers of one log further back of which it is remembered where they go on, so that this is not looked up again.
+/// When full, the oldest place is forgotten.
+pub const READERS_EXPECTED_MAX: usize = 16;
+
 /// Closed segments of one shard with an open file and their indexes in memory. When full, the one
 /// that was not read for the longest time is let go.
 pub const WARM_SEGMENTS_MAX: usize = 256;
