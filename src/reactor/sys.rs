@@ -3,6 +3,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 
 use bytes::BytesMut;
 
@@ -71,9 +72,12 @@ pub(crate) fn bytes_of_mut(blocks: &mut [Block]) -> &mut [u8] {
 
 /// Bytes of a page.
 pub(crate) fn page_bytes() -> u64 {
-    // SAFETY: no pointer is passed.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(bytes).map_or(4_096, |bytes| bytes.max(1))
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        // SAFETY: no pointer is passed.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        u64::try_from(bytes).map_or(4_096, |bytes| bytes.max(1))
+    })
 }
 
 /// Columns and lines of the terminal `fd`; `None` where it is none, or does not say.

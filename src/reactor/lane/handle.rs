@@ -112,7 +112,12 @@ impl Handle {
         let from = (offset % BLOCK_BYTES as u64) as usize;
         let blocks = &mut memory[..(from + len).next_multiple_of(BLOCK_BYTES)];
         let was_cached = is_half_cached(source, offset, len);
-        let read = fill(&self.file, offset - from as u64, blocks, Flags::Direct)?;
+        // Of a file that it can not read directly (an encrypted one), the kernel makes an ordinary read: past the cache, too.
+        let at = offset - from as u64;
+        let read = match fill(&self.file, at, blocks, Flags::DirectPastCache) {
+            Err(libc::EOPNOTSUPP) => fill(&self.file, at, blocks, Flags::Direct)?,
+            read => read?,
+        };
         Ok(Filled {
             from,
             bytes: read.saturating_sub(from).min(len),
@@ -165,31 +170,34 @@ fn is_half_cached(file: &File, offset: u64, len: usize) -> bool {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Flags {
     None,
     PastCache,
-    /// By the handle.
+    /// The handle is a direct one.
     Direct,
+    DirectPastCache,
 }
 
 /// Fills `memory` from `offset` on, as far as the file reaches; gives the count of bytes.
 fn fill(file: &File, offset: u64, memory: &mut [u8], flags: Flags) -> Result<usize, i32> {
-    let flags_of_read = match flags {
-        Flags::None | Flags::Direct => 0,
-        Flags::PastCache => sys::PAST_CACHE,
+    let (flags, is_direct) = match flags {
+        Flags::None => (0, false),
+        Flags::PastCache => (sys::PAST_CACHE, false),
+        Flags::Direct => (0, true),
+        Flags::DirectPastCache => (sys::PAST_CACHE, true),
     };
     let mut done = 0;
     while done < memory.len() {
         let at = offset + done as u64;
-        match sys::read_at_into(file.as_raw_fd(), &mut memory[done..], at, flags_of_read) {
+        match sys::read_at_into(file.as_raw_fd(), &mut memory[done..], at, flags) {
             Ok(0) => break,
             Ok(read) => done += read,
             Err(libc::EINTR) => {}
             Err(errno) => return Err(errno),
         }
         // The file ends in the middle of a block: behind it no direct read can begin.
-        if flags == Flags::Direct && done % BLOCK_BYTES != 0 {
+        if is_direct && done % BLOCK_BYTES != 0 {
             break;
         }
     }

@@ -67,13 +67,29 @@ impl Line {
 
     /// True when more could be done at once than there are threads for.
     pub(super) fn wants_thread(&self, options: &LaneOptions) -> bool {
-        let ready = self
-            .waiting
+        self.threads < options.threads_max && self.wanted(options) > self.threads
+    }
+
+    /// True when a thread that has nothing to do would find something.
+    pub(super) fn wants_wake(&self, options: &LaneOptions) -> bool {
+        let is_ready = || self.waiting.iter().any(|r| self.may_begin(r, options));
+        self.idle > 0 && self.has_buffer(options) && is_ready()
+    }
+
+    /// Reads that the disks take at once, of those that are under way and those that are waited for.
+    fn wanted(&self, options: &LaneOptions) -> usize {
+        let under_way = self.under_way.iter();
+        let mut by_disk: Vec<_> = under_way.map(|(disk, count)| (*disk, *count)).collect();
+        for request in &self.waiting {
+            match by_disk.iter_mut().find(|(disk, _)| *disk == request.disk) {
+                Some((_, count)) => *count += 1,
+                None => by_disk.push((request.disk, 1)),
+            }
+        }
+        let taken = by_disk
             .iter()
-            .filter(|request| self.may_begin(request, options))
-            .take(self.idle + 1)
-            .count();
-        ready > self.idle && self.threads < options.threads_max
+            .map(|(_, count)| options.per_disk.min(*count));
+        taken.sum()
     }
 
     /// The first request that can be begun now.

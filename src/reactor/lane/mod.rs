@@ -10,7 +10,7 @@
 //!
 //! # Cost per stride
 //! One `preadv2` and one `cachestat`, on a lane thread, and where the kernel can not read past its cache one `posix_fadvise`;
-//! two futex hand-overs. The disk writes into the buffer; only of a file that is being written to it is a copy out of the kernel. No allocation for the buffer.
+//! two futex hand-overs at most. The disk writes into the buffer; only of a file that is being written to it is a copy out of the kernel. No allocation for the buffer.
 //!
 //! Start reading at [`Reader::ask`], then `line.rs`.
 
@@ -140,6 +140,7 @@ impl Lane {
         let mut line = lock(&self.0.line);
         let ticket = request.ticket;
         line.push(request);
+        let wake = line.wants_wake(&self.0.options);
         if line.wants_thread(&self.0.options) {
             line.threads += 1;
             let number = line.threads - 1;
@@ -156,7 +157,9 @@ impl Lane {
         } else {
             drop(line);
         }
-        self.0.work.notify_one();
+        if wake {
+            self.0.work.notify_one();
+        }
         Ok(())
     }
 
@@ -206,11 +209,10 @@ impl Shared {
             // While others read no thread is idle, and a removed file keeps its room until its last handle goes.
             let stale = line.handles.unused_for(self.options.idle);
             drop(line);
-            // Its disk has room for another read.
-            self.work.notify_one();
             drop(stale);
             // Nobody waits for it any more: the buffer goes back.
             drop(request.answer.send(result));
+            // Its disk has room for another read, which this thread looks for now.
         }
     }
 
@@ -328,8 +330,11 @@ impl Drop for Stride {
     fn drop(&mut self) {
         let mut line = lock(&self.lane.0.line);
         line.give_back(std::mem::take(&mut self.memory));
+        let wake = line.wants_wake(&self.lane.0.options);
         drop(line);
-        self.lane.0.work.notify_one();
+        if wake {
+            self.lane.0.work.notify_one();
+        }
     }
 }
 

@@ -298,8 +298,9 @@ fn a_disk_that_does_not_answer_leaves_threads_for_the_others() {
 fn readers_come_in_turn_and_threads_as_they_are_needed() {
     let mut table = Table::new(2, 4);
     (1..=3).for_each(|ticket| table.ask(ticket, 7));
-    assert!(table.line.wants_thread(&table.options), "none is idle");
-    table.line.idle = 3;
+    table.line.threads = 2;
+    assert!(table.line.wants_thread(&table.options));
+    table.line.threads = 3;
     assert!(!table.line.wants_thread(&table.options));
     assert_eq!(
         [table.take(), table.take(), table.take()],
@@ -314,6 +315,31 @@ fn readers_come_in_turn_and_threads_as_they_are_needed() {
     table.line.read_ended(7);
     table.line.give_back(Memory::around(STRIDE));
     assert_eq!(table.take(), Some(11));
+}
+
+#[test]
+fn nobody_is_woken_for_what_can_not_begin() {
+    let mut table = Table::new(3, 2);
+    (1..=5).for_each(|ticket| table.ask(ticket, 7));
+    assert!(table.line.wants_thread(&table.options));
+    (table.line.threads, table.line.idle) = (2, 2);
+    assert!(
+        !table.line.wants_thread(&table.options),
+        "the disk takes two"
+    );
+    assert!(table.line.wants_wake(&table.options));
+    assert_eq!([table.take(), table.take()], [Some(1), Some(2)]);
+    assert!(!table.line.wants_wake(&table.options), "the disk is busy");
+    table.ask(6, 8);
+    assert!(table.line.wants_thread(&table.options), "another one");
+    assert!(table.line.wants_wake(&table.options));
+    assert_eq!(table.take(), Some(6));
+    table.ask(7, 8);
+    assert!(!table.line.wants_wake(&table.options), "no buffer");
+    table.line.give_back(Memory::around(STRIDE));
+    assert!(table.line.wants_wake(&table.options));
+    table.line.idle = 0;
+    assert!(!table.line.wants_wake(&table.options));
 }
 
 #[test]
