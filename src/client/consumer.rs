@@ -474,15 +474,14 @@ impl Consumer {
         if self.position(topic, partition) != Some(offset) {
             return Ok(());
         }
-        if data.error_code == ErrorCode::OffsetOutOfRange as i16
-            && let OnOutOfRange::Reset(position) = self.options.on_out_of_range
-        {
+        let outside = data.error_code == ErrorCode::OffsetOutOfRange as i16;
+        if outside && let OnOutOfRange::Reset(position) = self.options.on_out_of_range {
             return self.assign(topic, partition, position);
         }
         ClientError::check(
             data.error_code,
-            || format!("fetch {topic}-{partition}"),
-            None,
+            || format!("fetch {topic}-{partition} from offset {offset}"),
+            outside.then_some("the log begins behind it or ends before it"),
         )?;
         let mut bytes = match data.records {
             Some(Records::Held(bytes)) => bytes,

@@ -49,8 +49,10 @@ fn wide_fetch(topic: &Topic, times: i32) -> FetchRequest {
     request
 }
 
+/// Each of another partition: one that is named twice is refused.
 fn wide_list_offsets(topic: &Topic, times: i32) -> ListOffsetsRequest {
-    let named = list_offsets_request::ListOffsetsPartition {
+    let named = |partition_index| list_offsets_request::ListOffsetsPartition {
+        partition_index,
         current_leader_epoch: -1,
         ..Default::default()
     };
@@ -58,7 +60,7 @@ fn wide_list_offsets(topic: &Topic, times: i32) -> ListOffsetsRequest {
         replica_id: -1,
         topics: vec![list_offsets_request::ListOffsetsTopic {
             name: topic.name.clone(),
-            partitions: vec![named; usize::try_from(times).expect("a count")],
+            partitions: (0..times).map(named).collect(),
         }],
         ..Default::default()
     }

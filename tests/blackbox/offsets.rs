@@ -1,6 +1,6 @@
 //! ListOffsets: by time, and the values below zero that mean something else.
 
-use thalweg_protocol::messages::ListOffsetsRequest;
+use thalweg_protocol::messages::{ListOffsetsRequest, list_offsets_request};
 use thalweg_protocol::records::Codec;
 use thalweg_protocol::{ErrorCode, Message};
 
@@ -95,6 +95,41 @@ fn an_empty_partition_has_ends_and_no_times() {
         error(unknown.error_code),
         ErrorCode::UnknownTopicOrPartition
     );
+}
+
+/// As Kafka refuses it: the answer would not say which of the two it is to.
+#[test]
+fn a_partition_that_is_named_twice_is_refused() {
+    let broker = Broker::start();
+    let mut client = broker.connect();
+    client.create_topic("twice", 2, &[]);
+    let asked = |partition_index, timestamp| list_offsets_request::ListOffsetsPartition {
+        partition_index,
+        timestamp,
+        ..Default::default()
+    };
+    let named = |partitions| list_offsets_request::ListOffsetsTopic {
+        name: "twice".to_owned(),
+        partitions,
+    };
+    let request = ListOffsetsRequest {
+        replica_id: -1,
+        topics: vec![
+            named(vec![asked(0, -1), asked(1, -1)]),
+            named(vec![asked(0, -2)]),
+        ],
+        ..Default::default()
+    };
+    for version in ListOffsetsRequest::VERSIONS {
+        let topics = client.call(&request, version).topics.into_iter();
+        for row in topics.flat_map(|topic| topic.partitions) {
+            let code = match row.partition_index {
+                0 => ErrorCode::InvalidRequest,
+                _once => ErrorCode::None,
+            };
+            assert_eq!(error(row.error_code), code, "version {version}");
+        }
+    }
 }
 
 #[test]

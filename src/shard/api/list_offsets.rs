@@ -1,5 +1,6 @@
 //! ListOffsets: by timestamp, or one of the special values, each from its version.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
@@ -58,6 +59,22 @@ pub(crate) async fn answer(
     }
 }
 
+/// Partitions that the request names more than once: of which of the times would the answer be?
+async fn repeated<'r>(request: &'r ListOffsetsRequest, pace: &mut Pace) -> HashSet<(&'r str, i32)> {
+    let mut seen = HashSet::new();
+    let mut repeated = HashSet::new();
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            pace.step().await;
+            let named = (topic.name.as_str(), partition.partition_index);
+            if !seen.insert(named) {
+                repeated.insert(named);
+            }
+        }
+    }
+    repeated
+}
+
 /// Questions by owner, and a row per partition asked for; those that can not be asked have their
 /// error already.
 async fn sort(
@@ -71,6 +88,7 @@ async fn sort(
     asks.resize_with(shard.shard_count(), Vec::new);
     let mut rows: Vec<ListOffsetsPartitionResponse> = Vec::new();
     let mut pace = Pace::default();
+    let repeated = repeated(request, &mut pace).await;
     for topic in &request.topics {
         pace.step().await;
         let known = view.image.topic(&topic.name);
@@ -87,6 +105,9 @@ async fn sort(
             });
             let owner = id.and_then(|id| view.owner(id).map(|owner| (id, owner)));
             match (Sought::from_wire(partition.timestamp, version), owner) {
+                _again if repeated.contains(&(topic.name.as_str(), partition.partition_index)) => {
+                    row.error_code = ErrorCode::InvalidRequest.code();
+                }
                 (Some(sought), Some((id, owner))) => {
                     asks[usize::from(owner.0)].push(OffsetAsk {
                         slot,
