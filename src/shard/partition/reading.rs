@@ -46,11 +46,12 @@ impl Partition {
             found.disk_wait += waited;
             match planned {
                 Ok(plan) => {
-                    let asked = match plan.next_offset < up_to {
-                        true => most,
-                        false => 0,
+                    // What compaction has left of the way to there may be nothing: then it is not worth an answer.
+                    let is_cut = !plan.is_empty() && plan.next_offset < up_to;
+                    found.available = match is_cut {
+                        true => u64::from(plan.len.max(most)),
+                        false => u64::from(plan.len),
                     };
-                    found.available = u64::from(plan.len.max(asked));
                     found.plan = (!plan.is_empty()).then_some(plan);
                 }
                 Err(error) => return self.refuse_read(ask.slot, &error),
