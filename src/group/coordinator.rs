@@ -17,7 +17,7 @@ use crate::ask::{
     refused_members, refused_sync,
 };
 use crate::commit::Fetch;
-use crate::group::{Group, State};
+use crate::group::{Group, Members, State};
 use crate::record::Record;
 use crate::settings::Settings;
 use crate::sweep::{Look, Point, Progress, Stand, Sweeps, Wanted};
@@ -49,6 +49,8 @@ pub struct Coordinator {
     pub(crate) draw: Draw,
     pub(crate) sweeps: Sweeps,
     pub(crate) transactions: Transactions,
+    /// The members of the record that was replayed last that are yet to be taken in, and their group.
+    restoring: Option<(Rc<str>, Members)>,
     /// How far groups are made ready, once the log was replayed.
     ready: Look,
     /// Bytes that other coordinators of the core hold.
@@ -75,14 +77,16 @@ impl Coordinator {
             draw,
             sweeps: Sweeps::default(),
             transactions: Transactions::default(),
+            restoring: None,
             ready: Look::default(),
             others_bytes: 0,
             is_loading: true,
         }
     }
 
-    /// Replays one record of the log.
-    pub fn on_record(&mut self, record: Record, now: Now) {
+    /// Replays one record of the log. With [`Progress::More`] it is one of a group of many members, and
+    /// [`Coordinator::on_record_rest`] goes on with it.
+    pub fn on_record(&mut self, record: Record, now: Now) -> Progress {
         let id = match &record {
             Record::Offset { group, .. }
             | Record::Group { group, .. }
@@ -90,7 +94,30 @@ impl Coordinator {
         };
         self.ensure_group(&id, now);
         // Replaying has no effects: nobody waits yet.
-        self.with_turn(&id, now, &mut Vec::new(), |group, _| group.replay(record));
+        let mut members = Members::default();
+        self.with_turn(&id, now, &mut Vec::new(), |group, _| {
+            members = group.replay(record);
+        });
+        self.restoring = Some((id, members));
+        self.on_record_rest(now)
+    }
+
+    /// Goes on with the record that was replayed last, for one turn of the core.
+    pub fn on_record_rest(&mut self, now: Now) -> Progress {
+        let Some((id, mut members)) = self.restoring.take() else {
+            return Progress::Done;
+        };
+        if members.len() == 0 {
+            return Progress::Done;
+        }
+        self.with_turn(&id, now, &mut Vec::new(), |group, _| {
+            group.restore_some(&mut members);
+        });
+        self.restoring = Some((id, members)).filter(|(_, members)| members.len() > 0);
+        match self.restoring {
+            Some(_) => Progress::More,
+            None => Progress::Done,
+        }
     }
 
     /// The whole log was replayed: members that are in it have a session's time to show up, and offsets
@@ -198,7 +225,9 @@ impl Coordinator {
             for record in Rc::unwrap_or_clone(pending.records) {
                 // The state of the members is ahead of the log; only offsets wait for it.
                 match record {
-                    Record::Offset { .. } => group.replay(record),
+                    Record::Offset { .. } => {
+                        group.replay(record);
+                    }
                     Record::Group { .. } | Record::Consumer { .. } => {}
                 }
             }

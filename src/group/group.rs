@@ -10,7 +10,7 @@ use thalweg_protocol::messages::group_metadata_value::MemberMetadata;
 use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use thalweg_protocol::messages::join_group_response::JoinGroupResponseMember;
 use thalweg_types::TimestampMs;
-use thalweg_types::limits::MEMBER_CLIENT_ID_BYTES_MAX;
+use thalweg_types::limits::{MEMBER_CLIENT_ID_BYTES_MAX, TURN_ELEMENTS_MAX};
 
 use crate::ask::WriteId;
 use crate::consumer::{ConsumerGroup, ConsumerState, Key};
@@ -24,6 +24,9 @@ use crate::subscription::{self, CONSUMER};
 
 /// Bytes that an id handed out takes at most, its timer included.
 const PENDING_MEMBER_BYTES: usize = MEMBER_CLIENT_ID_BYTES_MAX + 160;
+
+/// Members that a record names, and that are not taken in yet.
+pub(crate) type Members = std::vec::IntoIter<MemberMetadata>;
 
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,9 +177,9 @@ impl Group {
         }
     }
 
-    /// As a record of the log says it. Members that the record names are alive until their sessions
-    /// end.
-    pub(crate) fn restore(&mut self, value: GroupMetadataValue) {
+    /// As a record of the log says it, without the members that it names: those are for
+    /// [`Group::restore_some`], as they may be many.
+    fn restore(&mut self, value: GroupMetadataValue) -> Members {
         self.generation = value.generation;
         self.protocol_type = Some(value.protocol_type).filter(|kind| !kind.is_empty());
         self.protocol = value.protocol;
@@ -191,18 +194,24 @@ impl Group {
             true => State::Empty,
             false => State::Stable,
         };
+        value.members.into_iter()
+    }
+
+    /// Takes in as many of the members that a record names as one turn of the core may, and takes them from `members`. They
+    /// are alive until their sessions end.
+    pub(crate) fn restore_some(&mut self, members: &mut Members) {
         let protocol = self.protocol.clone().unwrap_or_default();
-        for member in value.members {
+        for member in members.by_ref().take(TURN_ELEMENTS_MAX) {
             self.insert(restored(member, &protocol));
         }
         // A record of another writer may name a leader that is not there.
-        if self.state == State::Stable && !self.has_leader() {
+        if members.len() == 0 && self.state == State::Stable && !self.has_leader() {
             self.leader = self.members.keys().next().cloned();
         }
     }
 
-    /// Replays a record of this group.
-    pub(crate) fn replay(&mut self, record: Record) {
+    /// Replays a record of this group, but for the members that it names, which are returned.
+    pub(crate) fn replay(&mut self, record: Record) -> Members {
         match record {
             Record::Offset {
                 topic,
@@ -218,13 +227,14 @@ impl Group {
             }
             Record::Group {
                 value: Some(value), ..
-            } => self.restore(value),
+            } => return self.restore(value),
             Record::Group { value: None, .. } => {
                 self.restore(GroupMetadataValue::default());
                 self.is_recorded = false;
             }
             Record::Consumer { record, .. } => self.replay_consumer(record),
         }
+        Members::default()
     }
 
     /// Members of either protocol.

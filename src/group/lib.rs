@@ -13,8 +13,8 @@
 //! build the same state when the partition is read again ([`Coordinator::on_record`]).
 //!
 //! # Order of calls
-//! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first, or
-//! [`Coordinator::on_transactional_record`] and [`Coordinator::on_marker`] for those of transactions ->
+//! [`Coordinator::new`] -> [`Coordinator::on_record`] for every record of the log, oldest first (and
+//! [`Coordinator::on_record_rest`] until it is done), or [`Coordinator::on_transactional_record`] and [`Coordinator::on_marker`] for those of transactions ->
 //! [`Coordinator::on_loaded`] until it is done -> [`Coordinator::on_ask`], and [`Coordinator::on_time`] when
 //! [`Coordinator::next_deadline`] has come, and [`Coordinator::on_topics_removed`]. Each
 //! [`Effect::Write`] is reported once, in the order of the writes, by [`Coordinator::on_written`] or

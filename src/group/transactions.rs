@@ -13,6 +13,7 @@ use crate::coordinator::Coordinator;
 use crate::group::Group;
 use crate::pending_offsets::{Change, Ended};
 use crate::record::Record;
+use crate::sweep::Progress;
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,13 @@ impl Transactions {
 impl Coordinator {
     /// A record in a transaction of `producer`, from the log. An offset waits for the end of the
     /// transaction; anything else, and the end of an offset, counts at once, as in Kafka.
-    pub fn on_transactional_record(&mut self, producer: ProducerId, record: Record, now: Now) {
+    /// With [`Progress::More`] as [`Coordinator::on_record`].
+    pub fn on_transactional_record(
+        &mut self,
+        producer: ProducerId,
+        record: Record,
+        now: Now,
+    ) -> Progress {
         match record {
             Record::Offset {
                 group,
@@ -83,6 +90,7 @@ impl Coordinator {
                         .pending_offsets
                         .put(producer, (topic, partition), value);
                 });
+                Progress::Done
             }
             at_once @ (Record::Offset { value: None, .. }
             | Record::Group { .. }

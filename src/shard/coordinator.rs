@@ -482,18 +482,23 @@ async fn load(home: Rc<Home>) {
 async fn replay_into(home: &Home, records: &mut u64) -> Result<(), String> {
     *records = 0;
     let replay = |logged| {
-        *records += 1;
+        *records += u64::from(!matches!(logged, Logged::RestOfRecord));
         let now = home.now();
         let mut machine = home.machine.borrow_mut();
         let before = machine.tally().bytes;
-        match logged {
+        let progress = match logged {
             Logged::Record(record) => machine.on_record(record, now),
             Logged::InTransaction(producer, record) => {
-                machine.on_transactional_record(producer, record, now);
+                machine.on_transactional_record(producer, record, now)
             }
-            Logged::Marker(producer, outcome) => machine.on_marker(producer, outcome, now),
-        }
+            Logged::RestOfRecord => machine.on_record_rest(now),
+            Logged::Marker(producer, outcome) => {
+                machine.on_marker(producer, outcome, now);
+                Progress::Done
+            }
+        };
         home.hold(before, machine.tally().bytes);
+        progress
     };
     let lost = coordinator_load::replay(&home.partition, &home.turns, replay).await?;
     home.has_lost.set(lost.ranges > 0);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use thalweg_control::DirIndex;
-use thalweg_group::{Answer, Outcome, Record};
+use thalweg_group::{Answer, Outcome, Progress, Record};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::records::control::ControlRecordType;
 use thalweg_protocol::records::{Batch, Codec, RecordSet, batches, crc_matches, records_of};
@@ -14,7 +14,7 @@ use thalweg_reactor::{fs, task};
 use thalweg_replica::{Isolation, Sought};
 use thalweg_types::limits::{
     COORDINATOR_INLINE_BYTES_MAX, COORDINATOR_LOAD_BYTES, COORDINATOR_LOAD_ELEMENT_BYTES,
-    COORDINATORS_LOADING_MAX, DECOMPRESSED_BATCH_BYTES_MAX,
+    COORDINATORS_LOADING_MAX, DECOMPRESSED_BATCH_BYTES_MAX, TURN_ELEMENTS_MAX,
 };
 use thalweg_types::{LeaderEpoch, Offset, ProducerId};
 
@@ -28,6 +28,8 @@ pub(crate) enum Logged {
     Record(Record),
     /// A record of a transaction.
     InTransaction(ProducerId, Record),
+    /// What is left of the last one.
+    RestOfRecord,
     /// The end of one.
     Marker(ProducerId, Outcome),
 }
@@ -67,7 +69,7 @@ impl Turns {
 pub(crate) async fn replay(
     partition: &Partition,
     turns: &Turns,
-    mut replay: impl FnMut(Logged),
+    mut replay: impl FnMut(Logged) -> Progress,
 ) -> Result<Lost, String> {
     let mut at = log_start(partition).await?;
     let mut lost = Lost::default();
@@ -181,7 +183,7 @@ struct BadBatch {
 /// Replays batches up to the first that is damaged.
 async fn replay_batches(
     bytes: &Bytes,
-    replay: &mut impl FnMut(Logged),
+    replay: &mut impl FnMut(Logged) -> Progress,
     turn: &mut SliceTurn<'_>,
 ) -> Result<Option<BadBatch>, String> {
     let (mut position, mut next) = (0, None);
@@ -255,7 +257,7 @@ fn opened(batch: &[u8]) -> Result<Result<RecordSet<'_>, String>, String> {
 
 async fn replay_batch(
     set: &RecordSet<'_>,
-    replay: &mut impl FnMut(Logged),
+    replay: &mut impl FnMut(Logged) -> Progress,
     turn: &mut SliceTurn<'_>,
 ) -> Result<(), String> {
     let header = set.header();
@@ -284,17 +286,24 @@ async fn replay_batch(
             }
             continue;
         }
-        match Record::decode(record.key, record.value) {
+        let mut progress = match Record::decode(record.key, record.value) {
             Ok(Some(record)) if header.is_transactional() => {
-                replay(Logged::InTransaction(producer, record));
+                replay(Logged::InTransaction(producer, record))
             }
             Ok(Some(record)) => replay(Logged::Record(record)),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(
-                offset = record.offset.0,
-                %error,
-                "a record of the offsets topic is not understood and passed over"
-            ),
+            Ok(None) => Progress::Done,
+            Err(error) => {
+                tracing::warn!(
+                    offset = record.offset.0,
+                    %error,
+                    "a record of the offsets topic is not understood and passed over"
+                );
+                Progress::Done
+            }
+        };
+        while progress == Progress::More {
+            turn.steps(TURN_ELEMENTS_MAX).await;
+            progress = replay(Logged::RestOfRecord);
         }
     }
     Ok(())
@@ -324,7 +333,7 @@ mod tests {
     use std::rc::Rc;
 
     use bytes::Bytes;
-    use thalweg_group::{Committed, ConsumerRecord, Outcome, Record};
+    use thalweg_group::{Committed, ConsumerRecord, Outcome, Progress, Record};
     use thalweg_protocol::messages::ConsumerGroupMemberMetadataValue;
     use thalweg_protocol::records::control::ControlRecordType;
     use thalweg_protocol::records::{
@@ -372,9 +381,11 @@ mod tests {
                 Logged::InTransaction(producer, record) => {
                     format!("{} {:?}", producer.0, record == offset(5))
                 }
+                Logged::RestOfRecord => "the rest".to_owned(),
                 Logged::Marker(producer, Outcome::Committed) => format!("{} commits", producer.0),
                 Logged::Marker(producer, Outcome::Aborted) => format!("{} aborts", producer.0),
             });
+            Progress::Done
         };
         on_a_runtime(async {
             let slices = Slices::default();
@@ -385,8 +396,8 @@ mod tests {
         told
     }
 
-    /// How many of these records are replayed at most before others have their turn.
-    fn longest_run(records: usize, record: &Record) -> usize {
+    /// How many of these records, each of so many parts, are replayed at most before others have their turn.
+    fn longest_run(records: usize, parts: usize, record: &Record) -> usize {
         let mut builder = BatchBuilder::new(BatchOptions::default());
         for _ in 0..records {
             let key = record.key().expect("fits");
@@ -405,9 +416,18 @@ mod tests {
                     task::yield_now().await;
                 }
             });
-            let mut count = |_| {
+            let mut left = 0;
+            let mut count = |logged| {
                 in_a_row.set(in_a_row.get() + 1);
                 longest.set(in_a_row.get().max(longest.get()));
+                left = match matches!(logged, Logged::RestOfRecord) {
+                    true => left - 1,
+                    false => parts - 1,
+                };
+                match left {
+                    0 => Progress::Done,
+                    _ => Progress::More,
+                }
             };
             let slices = Slices::default();
             let mut turn = slices.take().await;
@@ -420,7 +440,7 @@ mod tests {
 
     #[test]
     fn bi_8_a_batch_of_many_records_is_replayed_in_slices() {
-        let longest = longest_run(10 * TURN_ELEMENTS_MAX, &offset(5));
+        let longest = longest_run(10 * TURN_ELEMENTS_MAX, 1, &offset(5));
         assert!((1..=TURN_ELEMENTS_MAX).contains(&longest), "{longest}");
     }
 
@@ -436,7 +456,9 @@ mod tests {
                 }),
             ),
         };
-        assert_eq!(longest_run(5, &large), 1);
+        assert_eq!(longest_run(5, 1, &large), 1);
+        // The end of one of many parts, and the begin of the next.
+        assert_eq!(longest_run(3, 5, &offset(5)), 2);
     }
 
     #[test]
@@ -465,7 +487,10 @@ mod tests {
             on_a_runtime(async {
                 let slices = Slices::default();
                 let mut turn = slices.take().await;
-                let mut count = |_| seen += 1;
+                let mut count = |_| {
+                    seen += 1;
+                    Progress::Done
+                };
                 let replayed = replay_batches(&two, &mut count, &mut turn);
                 let bad = replayed.await.expect("readable").expect("damaged");
                 assert_eq!(bad.position, bytes.len() as u64);

@@ -15,7 +15,7 @@ use thalweg_protocol::messages::{
 use thalweg_types::limits::{
     COORDINATOR_SWEEP_ENDS, COORDINATOR_SWEEP_OFFSETS, COORDINATOR_SWEEP_WRITES_MAX,
     COORDINATOR_TIMERS_PER_TURN, GROUPS_LISTED_PER_TURN, OFFSET_COMMIT_ROWS_PER_TURN,
-    OFFSET_FETCH_ROWS_PER_TURN,
+    OFFSET_FETCH_ROWS_PER_TURN, TURN_ELEMENTS_MAX,
 };
 use thalweg_types::{TimestampMs, TopicId};
 
@@ -103,6 +103,41 @@ fn rp_115_members_of_a_large_group_are_made_ready_in_slices() {
         let steps = world.restart();
         assert_eq!(steps, [Progress::More, Progress::More, Progress::Done]);
         assert_eq!(world.machine.tally().members, MANY);
+    }
+}
+
+#[test]
+fn rp_115_a_record_of_many_members_is_replayed_in_slices() {
+    const MANY: usize = 2 * TURN_ELEMENTS_MAX + 1;
+    let member = |nth: usize| MemberMetadata {
+        member_id: format!("m{nth:06}"),
+        session_timeout: 10_000,
+        ..MemberMetadata::default()
+    };
+    let record = |members: usize| Record::Group {
+        group: Rc::from("g"),
+        value: Some(GroupMetadataValue {
+            protocol_type: "consumer".to_owned(),
+            protocol: Some("range".to_owned()),
+            leader: Some("gone".to_owned()),
+            members: (0..members).map(member).collect(),
+            ..GroupMetadataValue::default()
+        }),
+    };
+    let mut world = world_of(0, 0);
+    let now = Now {
+        ms: 0,
+        wall: world.wall(),
+    };
+    // The second takes the place of all of the first.
+    for (members, steps) in [(MANY, 3), (TURN_ELEMENTS_MAX, 1), (MANY, 3), (0, 1), (1, 1)] {
+        let mut progress = world.machine.on_record(record(members), now);
+        let mut count = 1;
+        while progress == Progress::More {
+            progress = world.machine.on_record_rest(now);
+            count += 1;
+        }
+        assert_eq!((world.machine.tally().members, count), (members, steps));
     }
 }
 

@@ -249,12 +249,18 @@ impl World {
 }
 
 fn replay(machine: &mut Coordinator, logged: Logged, now: Now) {
-    match logged {
+    let mut progress = match logged {
         Logged::Record(record) => machine.on_record(record, now),
         Logged::InTransaction(producer, record) => {
-            machine.on_transactional_record(producer, record, now);
+            machine.on_transactional_record(producer, record, now)
         }
-        Logged::Marker(producer, outcome) => machine.on_marker(producer, outcome, now),
+        Logged::Marker(producer, outcome) => {
+            machine.on_marker(producer, outcome, now);
+            Progress::Done
+        }
+    };
+    while progress == Progress::More {
+        progress = machine.on_record_rest(now);
     }
 }
 
