@@ -7,7 +7,7 @@
 //! # Order of calls
 //! The control plane runs an [`Acceptor`]; each [`Incoming`] goes to a shard, which calls [`serve`]
 //! with its [`ShardNet`] and its [`Service`]. For each frame, in order: wait for a free slot, read
-//! the size, charge [`MemoryBudget`], read the body, await [`Service::dispatch`], put the
+//! the size, charge [`MemoryBudget`], read the body, call [`Service::dispatch`] and wait for what it waits for, put the
 //! [`Verdict`] in line. Answers may get ready in any order; they leave in the order of requests.
 //!
 //! # Invariants
@@ -52,6 +52,6 @@ pub use crate::frame::{Foreign, FrameBuffer, FrameError};
 pub use crate::limits::{ConnectionLimits, Limits};
 pub use crate::response::{FileRange, Heat, Part, Response};
 pub use crate::serve::serve;
-pub use crate::service::{Answer, Closing, Reply, Service, Unread, Verdict};
+pub use crate::service::{Answer, Closing, Dispatch, Reply, Service, Unread, Verdict};
 pub use crate::shard_net::ShardNet;
 pub use thalweg_metrics::CloseReason;

@@ -20,14 +20,17 @@ use crate::answers::AnswerMemory;
 use crate::{Answer, Closing, Reply};
 
 enum Slot {
-    /// An answer that is not there yet, and whether it was polled.
-    Coming {
-        answer: Pin<Box<Answer>>,
-        begun: bool,
-        arrival: Arrival,
-    },
-    Ready(Answered),
+    Coming(Coming),
+    /// One that waits for those before it. Few do, and slots are moved.
+    Ready(Box<Answered>),
     Close(Closing),
+}
+
+/// An answer that is not there yet, and whether it was polled.
+struct Coming {
+    answer: Pin<Box<Answer>>,
+    begun: bool,
+    arrival: Arrival,
 }
 
 /// When answers were taken, and set when the connection ends after them.
@@ -37,9 +40,43 @@ pub(crate) type Taken = (Instant, Option<Closing>);
 pub(crate) struct ResponseQueue {
     slots: VecDeque<Slot>,
     taken: usize,
+    room: Room,
+}
+
+/// What answers that are ready take of the memory for them.
+struct Room {
     ready_bytes: usize,
     ready_bytes_max: usize,
     memory: Rc<AnswerMemory>,
+}
+
+impl Room {
+    fn is_full(&self) -> bool {
+        self.ready_bytes >= self.ready_bytes_max
+    }
+
+    /// Begins an answer if there is room for it, or goes on with it.
+    fn poll(&mut self, coming: &mut Coming, cx: &mut Context<'_>) -> Poll<Reply> {
+        if !coming.begun && (self.is_full() || self.memory.is_full()) {
+            // Room of this connection's own is made by its writing half, which polls again.
+            if self.memory.is_full() {
+                self.memory.wait(cx.waker());
+            }
+            return Poll::Pending;
+        }
+        coming.begun = true;
+        let polled = coming.answer.as_mut().poll(cx);
+        if let Poll::Ready(Reply::Send(response)) = &polled {
+            self.ready_bytes += response.memory_bytes();
+            self.memory.add(response.memory_bytes());
+        }
+        polled
+    }
+
+    fn free(&mut self, bytes: usize) {
+        self.ready_bytes -= bytes;
+        self.memory.remove(bytes);
+    }
 }
 
 impl ResponseQueue {
@@ -48,15 +85,17 @@ impl ResponseQueue {
         ResponseQueue {
             slots: VecDeque::new(),
             taken: 0,
-            ready_bytes: 0,
-            ready_bytes_max,
-            memory,
+            room: Room {
+                ready_bytes: 0,
+                ready_bytes_max,
+                memory,
+            },
         }
     }
 
     /// True while nothing more may be begun for this connection alone.
     pub(crate) fn is_full(&self) -> bool {
-        self.ready_bytes >= self.ready_bytes_max
+        self.room.is_full()
     }
 
     /// Requests whose answers have not been given to the socket completely.
@@ -66,13 +105,13 @@ impl ResponseQueue {
 
     /// Bytes of answers in memory that are ready or being sent.
     pub(crate) fn ready_bytes(&self) -> usize {
-        self.ready_bytes
+        self.room.ready_bytes
     }
 
     /// Takes out what nobody will be sent any more. An answer may hold its connection, which holds
     /// this queue: dropped where it lies, neither would ever be freed.
     pub(crate) fn abandon(&mut self) -> impl Drop + use<> {
-        self.memory.remove(std::mem::take(&mut self.ready_bytes));
+        self.room.free(self.room.ready_bytes);
         std::mem::take(&mut self.slots)
     }
 
@@ -81,48 +120,63 @@ impl ResponseQueue {
             // Most connections have one request in flight, and an idle one holds no more (BI-30).
             self.slots.reserve_exact(1);
         }
-        self.slots.push_back(Slot::Coming {
+        self.slots.push_back(Slot::Coming(Coming {
             answer,
             begun: false,
             arrival,
-        });
+        }));
     }
 
     pub(crate) fn push_close(&mut self, closing: Closing) {
         self.slots.push_back(Slot::Close(closing));
     }
 
-    /// Polls all answers, then moves those that are ready from the front to `batch`, which is empty: at
-    /// least one, further ones while their bytes in memory stay below `bytes_max`.
+    /// Polls all answers and moves those that are ready from the front to `batch`, which is empty: at least one,
+    /// further ones while their bytes in memory stay below `bytes_max`.
     pub(crate) fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
         bytes_max: usize,
         batch: &mut Vec<Answered>,
     ) -> Poll<Taken> {
-        let became_ready = self.poll_slots(cx);
+        let mut became_ready = None;
         let mut bytes = 0;
         let mut then = None;
-        while bytes < bytes_max {
-            match self.slots.front() {
-                Some(Slot::Ready(_) | Slot::Close(_)) => {}
-                Some(Slot::Coming { .. }) | None => break,
-            }
-            match self.slots.pop_front() {
-                Some(Slot::Ready(answered)) => {
-                    bytes += answered.response.memory_bytes();
-                    if batch.capacity() == 0 {
-                        batch.reserve_exact(1);
+        let mut polled = 0;
+        while bytes < bytes_max
+            && then.is_none()
+            && let Some(front) = self.slots.pop_front()
+        {
+            let answered = match front {
+                Slot::Coming(mut coming) => match self.room.poll(&mut coming, cx) {
+                    Poll::Ready(Reply::Send(response)) => Answered {
+                        response,
+                        arrival: coming.arrival,
+                        ready: *became_ready.get_or_insert_with(time::now),
+                    },
+                    Poll::Ready(Reply::Close(closing)) => {
+                        then = Some(closing);
+                        break;
                     }
-                    batch.push(answered);
-                }
-                Some(Slot::Close(closing)) => {
+                    Poll::Pending => {
+                        self.slots.push_front(Slot::Coming(coming));
+                        polled = 1;
+                        break;
+                    }
+                },
+                Slot::Ready(answered) => *answered,
+                Slot::Close(closing) => {
                     then = Some(closing);
                     break;
                 }
-                Some(Slot::Coming { .. }) | None => unreachable!("looked at above"),
+            };
+            bytes += answered.response.memory_bytes();
+            if batch.capacity() == 0 {
+                batch.reserve_exact(1);
             }
+            batch.push(answered);
         }
+        self.poll_behind(polled, cx, &mut became_ready);
         if batch.is_empty() && then.is_none() {
             return Poll::Pending;
         }
@@ -130,52 +184,28 @@ impl ResponseQueue {
         Poll::Ready((became_ready.unwrap_or_else(time::now), then))
     }
 
-    /// Says when answers became ready, if any did.
-    fn poll_slots(&mut self, cx: &mut Context<'_>) -> Option<Instant> {
-        let mut became_ready = None;
-        for at in 0..self.slots.len() {
-            let may_begin = !self.is_full() && !self.memory.is_full();
-            let slot = &mut self.slots[at];
-            let Slot::Coming {
-                answer,
-                begun,
-                arrival,
-            } = slot
-            else {
-                continue;
-            };
-            if !*begun && !may_begin {
-                // Room of this connection's own is made by its writing half, which polls again.
-                if self.memory.is_full() {
-                    self.memory.wait(cx.waker());
-                }
-                continue;
-            }
-            *begun = true;
-            let Poll::Ready(reply) = answer.as_mut().poll(cx) else {
-                continue;
-            };
-            *slot = match reply {
-                Reply::Send(response) => {
-                    self.ready_bytes += response.memory_bytes();
-                    self.memory.add(response.memory_bytes());
-                    Slot::Ready(Answered {
+    /// Polls the answers from the one at `from` on, which wait for one before them; `ready` is when answers became it.
+    fn poll_behind(&mut self, from: usize, cx: &mut Context<'_>, ready: &mut Option<Instant>) {
+        for slot in self.slots.iter_mut().skip(from) {
+            if let Slot::Coming(coming) = slot
+                && let Poll::Ready(reply) = self.room.poll(coming, cx)
+            {
+                *slot = match reply {
+                    Reply::Send(response) => Slot::Ready(Box::new(Answered {
                         response,
-                        arrival: *arrival,
-                        ready: *became_ready.get_or_insert_with(time::now),
-                    })
-                }
-                Reply::Close(closing) => Slot::Close(closing),
-            };
+                        arrival: coming.arrival,
+                        ready: *ready.get_or_insert_with(time::now),
+                    })),
+                    Reply::Close(closing) => Slot::Close(closing),
+                };
+            }
         }
-        became_ready
     }
 
     /// The batch taken last, of `responses` responses with `bytes` bytes in memory, was sent.
     pub(crate) fn sent(&mut self, responses: usize, bytes: usize) {
         self.taken -= responses;
-        self.ready_bytes -= bytes;
-        self.memory.remove(bytes);
+        self.room.free(bytes);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
 use crate::read_buffers::Memory;
 use crate::shard_net::ShardNet;
 use crate::writer::write_answers;
-use crate::{Closing, MemoryPermit, Service, Unread, Verdict};
+use crate::{Closing, Dispatch, MemoryPermit, Service, Unread, Verdict};
 
 /// Turns of both halves before other tasks of the shard may run.
 const TURNS_MAX: usize = 32;
@@ -181,7 +181,10 @@ async fn read_request<S: Service>(
     let received = time::now();
     link.conn.count_request(received);
     let bytes = u32::try_from(frame.len()).unwrap_or(u32::MAX);
-    let verdict = service.dispatch(&link.conn, frame, permit).await;
+    let verdict = match service.dispatch(&link.conn, frame, permit) {
+        Dispatch::Done(verdict) => verdict,
+        Dispatch::Waits(verdict) => verdict.await,
+    };
     let dispatched = time::now();
     let took = dispatched.saturating_duration_since(received);
     link.net

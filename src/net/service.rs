@@ -13,8 +13,8 @@ use crate::{ConnState, MemoryPermit, Response};
 /// Judges requests. Implemented by the shard.
 pub trait Service: 'static {
     /// Takes one request frame (without its size prefix). Called in the order of requests and not
-    /// again before it ended, so that what must keep that order (appends) is begun here; what may
-    /// overlap belongs into the answer.
+    /// again before it ended, what it waits for included, so that what must keep that order (appends) is
+    /// begun here; what may overlap belongs into the answer.
     ///
     /// `permit` is the request's memory: keep it for as long as the frame's bytes live. It stays on
     /// this core, also when the bytes move to another.
@@ -23,7 +23,7 @@ pub trait Service: 'static {
         conn: &Rc<ConnState>,
         frame: BytesMut,
         permit: MemoryPermit,
-    ) -> impl Future<Output = Verdict>;
+    ) -> Dispatch;
 
     /// Records that an answer promised could not be read, so that its connection ends. Whoever owns them is to find
     /// out what is lost, before the client asks again.
@@ -43,6 +43,20 @@ pub struct Unread {
 
 /// An answer that may not be ready yet. Dropped when the client is gone.
 pub type Answer = dyn Future<Output = Reply>;
+
+/// How far a request got in one call.
+pub enum Dispatch {
+    /// To its end: nothing of it is kept in the task of its connection.
+    Done(Verdict),
+    /// It waits, and what its connection has sent after it waits with it.
+    Waits(Pin<Box<dyn Future<Output = Verdict>>>),
+}
+
+impl From<Verdict> for Dispatch {
+    fn from(verdict: Verdict) -> Dispatch {
+        Dispatch::Done(verdict)
+    }
+}
 
 /// What becomes of a request.
 pub enum Verdict {

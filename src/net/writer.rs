@@ -60,7 +60,13 @@ async fn send(
     match &answered[..] {
         // The common one, a single answer without records, needs no list of pieces.
         [one] if let Some(bytes) = one.response.only_bytes() => {
-            outgoing.write(bytes, More::No).await?;
+            let taken = match bytes.len() <= SENDFILE_QUANTUM_BYTES {
+                true => outgoing.write_now(bytes)?,
+                false => 0,
+            };
+            if taken < bytes.len() {
+                outgoing.write(&bytes[taken..], More::No).await?;
+            }
         }
         // On the heap: a connection that is idle holds no room for it (BI-30).
         _ => Box::pin(outgoing.send_all(answered)).await?,
@@ -189,6 +195,16 @@ impl Outgoing<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Writes one piece, as far as the socket takes it at once; gives the number of bytes, nearly always all.
+    fn write_now(&self, bytes: &[u8]) -> Result<usize, Closing> {
+        let taken = self.link.stream.try_write(bytes, More::No);
+        let taken = taken.map_err(|error| Closing::from_socket(&error))?;
+        if taken > 0 {
+            self.count(taken as u64, Way::Memory);
+        }
+        Ok(taken)
     }
 
     /// Writes in pieces, each of which the client must take in time.

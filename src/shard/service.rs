@@ -7,19 +7,20 @@ use std::future::Future;
 use std::rc::Rc;
 
 use bytes::BytesMut;
-use thalweg_metrics::{CloseReason, Stage};
+use thalweg_metrics::CloseReason;
 use thalweg_net::{
-    Account, Closing, ConnState, FileRange, Heat, MemoryPermit, Parked, Reply, Response, Service,
-    Unread, Verdict,
+    Account, Closing, ConnState, Dispatch, FileRange, Heat, MemoryPermit, Parked, Reply, Response,
+    Service, Unread, Verdict,
 };
 use thalweg_protocol::frame;
-use thalweg_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest};
+use thalweg_protocol::messages::{FetchRequest, MetadataRequest};
 use thalweg_protocol::wire::{DecodeError, Decoder};
 use thalweg_protocol::{ApiKey, Message, Request};
-use thalweg_reactor::{task, time};
+use thalweg_reactor::task;
 use thalweg_storage::ReadPlan;
 use thalweg_types::limits::{REQUEST_ELEMENTS_MAX, SMALL_REQUEST_BYTES_MAX};
 
+use crate::api::produce::Producing;
 use crate::api::{self, served};
 use crate::growing::Grown;
 use crate::pace::{LargeTurnGuard, Pace};
@@ -76,26 +77,26 @@ impl Call {
 }
 
 impl Service for Shard {
-    async fn dispatch(
+    fn dispatch(
         self: &Rc<Self>,
         conn: &Rc<ConnState>,
         frame: BytesMut,
         permit: MemoryPermit,
-    ) -> Verdict {
+    ) -> Dispatch {
         let (call, body) = match self.judge_header(conn, frame) {
             Ok(judged) => judged,
-            Err(verdict) => return verdict,
+            Err(verdict) => return verdict.into(),
         };
-        let routed = match call.key {
-            ApiKey::Produce => match decode(body, call.version) {
-                Ok(request) => return self.produce(call, request, permit).await,
-                Err(error) => Err(error),
-            },
-            ApiKey::Fetch => self.fetch(call.holding(permit), body),
-            // Boxed: the task of every connection would be as large as the largest of them.
-            _ => Box::pin(self.route_to_handler(call.holding(permit), body)).await,
-        };
-        routed.unwrap_or_else(|error| refuse(&error))
+        match call.key {
+            ApiKey::Produce => self.produce(call, body, permit),
+            ApiKey::Fetch => judged(self.fetch(call.holding(permit), body)).into(),
+            _ => {
+                let shard = Rc::clone(self);
+                Dispatch::Waits(Box::pin(async move {
+                    judged(shard.route_to_handler(call.holding(permit), body).await)
+                }))
+            }
+        }
     }
 
     fn on_unread(self: &Rc<Self>, unread: Unread) {
@@ -346,36 +347,16 @@ impl Shard {
         })))
     }
 
-    async fn produce(
-        self: &Rc<Self>,
-        call: Call,
-        request: ProduceRequest,
-        permit: MemoryPermit,
-    ) -> Verdict {
-        let silent = request.acks == 0;
-        let mut producing = api::produce::begin(self, request, &call, permit).await;
-        if silent {
-            let conn = Rc::clone(&call.conn);
-            task::spawn(async move {
-                api::produce::finish_apart(&mut producing).await;
-                if api::produce::any_refused(&producing.response) {
-                    // RP-6: there is no answer to carry the error.
-                    conn.abort(CloseReason::BadRequest);
-                }
-            });
-            return Verdict::Silent;
+    fn produce(self: &Rc<Self>, call: Call, body: Decoder, permit: MemoryPermit) -> Dispatch {
+        let request = match decode(body, call.version) {
+            Ok(request) => request,
+            Err(error) => return refuse(&error).into(),
+        };
+        let sorting = api::produce::begin(self, request, call, permit);
+        match sorting.is_done() {
+            true => produced(sorting.finish()).into(),
+            false => Dispatch::Waits(Box::pin(async move { produced(sorting.go_on().await) })),
         }
-        let shard = Rc::clone(self);
-        let began = call.conn.received();
-        // One block whose state is what it captured: passing it on from future to future would
-        // keep a copy in each.
-        Verdict::Answer(Box::pin(async move {
-            api::produce::finish(&mut producing, &call.conn).await;
-            let ended = producing.ended().unwrap_or_else(time::now);
-            let took = ended.saturating_duration_since(began);
-            shard.metrics.borrow_mut().record(Stage::Produce, took);
-            encode_with(&call, &producing.response, producing.account())
-        }))
     }
 
     fn fetch(self: &Rc<Self>, call: Call, body: Decoder) -> Result<Verdict, DecodeError> {
@@ -412,6 +393,30 @@ impl Shard {
             Err(error) => broken(&call, &error),
         }
     }
+}
+
+/// What becomes of a produce request whose appends are on their way.
+fn produced(mut producing: Producing) -> Verdict {
+    if producing.is_silent() {
+        task::spawn(async move {
+            api::produce::finish_apart(&mut producing).await;
+            if api::produce::any_refused(&producing.response) {
+                // RP-6: there is no answer to carry the error.
+                producing.call.conn.abort(CloseReason::BadRequest);
+            }
+        });
+        return Verdict::Silent;
+    }
+    // One block whose state is what it captured: passing it on from future to future would
+    // keep a copy in each.
+    Verdict::Answer(Box::pin(async move {
+        api::produce::finish(&mut producing).await;
+        encode_with(&producing.call, &producing.response, producing.account())
+    }))
+}
+
+fn judged(verdict: Result<Verdict, DecodeError>) -> Verdict {
+    verdict.unwrap_or_else(|error| refuse(&error))
 }
 
 /// Decodes the whole body: bytes left over are an error (BI-7).

@@ -210,6 +210,25 @@ fn bi5_pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
+fn bi5_a_request_that_waits_in_its_dispatch_holds_up_only_what_follows_it() {
+    run(Limits::default(), async |rig: Rig| {
+        let mut client = rig.connect().await;
+        let asks = [&b"d1"[..], b"e2"];
+        client
+            .send(&asks.into_iter().flat_map(frame).collect::<Vec<_>>())
+            .await;
+        rig.service.parked.wait().await;
+        let mut other = rig.connect().await;
+        other.exchange(&frame(b"e3"), b"e3").await;
+        assert_eq!(rig.service.dispatched.get(), 2, "the first and the other's");
+        rig.service.release(b"wd1");
+        for want in [&b"wd1"[..], b"e2"] {
+            assert_eq!(client.answer().await.as_deref(), Some(want));
+        }
+    });
+}
+
+#[test]
 fn bi5_small_answers_that_are_ready_together_leave_together() {
     run(Limits::default(), async |rig: Rig| {
         let mut client = rig.connect().await;

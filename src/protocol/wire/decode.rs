@@ -390,21 +390,10 @@ impl Decoder {
         let count = self.length_32(form)?;
         let count = self.admit(count, min, size_of::<T>());
         let mut elements = Vec::with_capacity(count);
-        elements.extend(self.elements(count, version, read));
+        while elements.len() < count && self.failed.is_none() {
+            elements.push(read(self, version));
+        }
         Some(elements)
-    }
-
-    /// As many elements as there are before an error.
-    fn elements<T>(
-        &mut self,
-        count: usize,
-        version: i16,
-        read: fn(&mut Decoder, i16) -> T,
-    ) -> impl Iterator<Item = T> {
-        (0..count).map_while(move |_| match self.failed {
-            None => Some(read(self, version)),
-            Some(_) => None,
-        })
     }
 
     /// An array; as [`Decoder::array_opt`].
@@ -433,7 +422,9 @@ impl Decoder {
         };
         let count = self.admit(count, min, size_of::<T>());
         let mut elements = Few::with_capacity(count);
-        elements.extend(self.elements(count, version, read));
+        while elements.len() < count && self.failed.is_none() {
+            elements.push(read(self, version));
+        }
         elements
     }
 

@@ -281,6 +281,18 @@ impl Stream {
         self.waits.set(waits);
     }
 
+    /// Sends as much of `bytes` as the socket takes now, at most [`SEND_QUANTUM_BYTES`], with one system call; gives
+    /// the number of bytes, 0 when it takes none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_write(&self, bytes: &[u8], more: More) -> io::Result<usize> {
+        let chunk = &bytes[..bytes.len().min(SEND_QUANTUM_BYTES)];
+        let flags = more_within(more, chunk.len() < bytes.len()).flags();
+        let fd = self.tcp.as_raw_fd();
+        self.send_now(|| Ok(send(fd, chunk, flags)?))
+    }
+
     /// Sends as much of `parts`, one after the other, as the socket takes now, with one system call; gives
     /// the number of bytes, 0 when it takes none.
     ///
@@ -289,7 +301,10 @@ impl Stream {
     pub fn try_write_vectored(&self, parts: &[Bytes], more: More) -> io::Result<usize> {
         let now = &parts[..parts.len().min(IOVECS_MAX)];
         let more = more_within(more, now.len() < parts.len());
-        let send = || self.send_pieces(now, 0, more);
+        self.send_now(|| self.send_pieces(now, 0, more))
+    }
+
+    fn send_now(&self, send: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         match self.tcp.try_io(Interest::WRITABLE, send) {
             Ok(sent) => {
                 stats::count(|stats| stats.socket_bytes_copied += sent as u64);

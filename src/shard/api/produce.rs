@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use thalweg_config::{Compression, TimestampType, TopicConfig};
 use thalweg_control::ClusterView;
-use thalweg_net::{Account, ConnState, MemoryPermit};
+use thalweg_metrics::Stage;
+use thalweg_net::{Account, MemoryPermit};
 use thalweg_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use thalweg_protocol::messages::produce_response::{
     BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
@@ -45,6 +46,8 @@ const INTERNAL_WRITER: &str = "__admin_client";
 
 /// A produce request whose appends are on their way.
 pub(crate) struct Producing {
+    shard: Rc<Shard>,
+    pub(crate) call: Call,
     /// The answer: every appended batch stands as timed out until its outcome is known.
     pub(crate) response: ProduceResponse,
     /// Where its batch goes, if it has but one.
@@ -54,25 +57,25 @@ pub(crate) struct Producing {
     /// Owners that have not answered: this core, and others.
     here: Option<Rc<AppendGroup>>,
     elsewhere: Vec<oneshot::Receiver<Outcomes>>,
+    received: Instant,
     /// Then the request is answered with what is known.
     deadline: Instant,
+    /// The client wants no answer.
+    silent: bool,
     permit: Option<MemoryPermit>,
 }
 
-/// First phase, in request order: everything up to the appends being queued at their owners.
-pub(crate) async fn begin(
+/// First phase, in request order: everything up to the appends being queued at their owners, or as much of it as a turn
+/// of the core has room for.
+pub(crate) fn begin(
     shard: &Rc<Shard>,
     request: ProduceRequest,
-    call: &Call,
+    call: Call,
     permit: MemoryPermit,
-) -> Producing {
-    let mut sorting = Sorting::new(shard, request, call, permit);
+) -> Sorting {
+    let mut sorting = Sorting::new(Rc::clone(shard), request, call, permit);
     sorting.slice();
-    match sorting.is_done() {
-        true => sorting.finish(),
-        // On the heap: what one keeps while it waits would be part of every connection's task.
-        false => Box::pin(sorting.go_on()).await,
-    }
+    sorting
 }
 
 /// `timeout_ms` is about waiting for other replicas. Until there are some, every answer only waits for
@@ -85,10 +88,10 @@ fn wait_max(timeout_ms: i32) -> Duration {
 
 /// Sorts the batches of one request by owner, appends those of this core, and fills the rows of those that are
 /// refused.
-struct Sorting<'a> {
-    shard: &'a Shard,
+pub(crate) struct Sorting {
+    shard: Rc<Shard>,
     view: Arc<ClusterView>,
-    call: &'a Call,
+    call: Call,
     acks: Result<Acks, ErrorCode>,
     now: TimestampMs,
     /// What is not sorted yet: topics, and batches of the last topic of `responses`, with its id if it may be written to.
@@ -103,7 +106,8 @@ struct Sorting<'a> {
     here: Option<Rc<AppendGroup>>,
     /// For those of others, by owner; as long as the last of them asks for.
     elsewhere: Vec<Vec<AppendAsk>>,
-    deadline: Instant,
+    received: Instant,
+    wait_max: Duration,
     permit: MemoryPermit,
 }
 
@@ -149,17 +153,11 @@ impl From<Refusal> for Complaint {
     }
 }
 
-impl<'a> Sorting<'a> {
-    fn new(
-        shard: &'a Shard,
-        request: ProduceRequest,
-        call: &'a Call,
-        permit: MemoryPermit,
-    ) -> Sorting<'a> {
+impl Sorting {
+    fn new(shard: Rc<Shard>, request: ProduceRequest, call: Call, permit: MemoryPermit) -> Sorting {
         Sorting {
-            shard,
             view: shard.view(),
-            call,
+            shard,
             acks: Acks::from_wire(request.acks).map_err(Refused::code),
             now: TimestampMs(time::unix_ms()),
             responses: Few::with_capacity(request.topic_data.len()),
@@ -170,7 +168,9 @@ impl<'a> Sorting<'a> {
             count: 0,
             here: None,
             elsewhere: Vec::new(),
-            deadline: call.conn.received() + wait_max(request.timeout_ms),
+            received: call.conn.received(),
+            wait_max: wait_max(request.timeout_ms),
+            call,
             permit,
         }
     }
@@ -197,33 +197,36 @@ impl<'a> Sorting<'a> {
     }
 
     /// True when all is sorted and nothing goes to another core.
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.is_sorted() && self.elsewhere.is_empty()
     }
 
     /// Sorts what is left, in slices, and queues at other cores what is theirs.
-    async fn go_on(mut self) -> Producing {
+    pub(crate) async fn go_on(mut self) -> Producing {
         while !self.is_sorted() {
             task::yield_now().await;
             self.slice();
         }
         let elsewhere = std::mem::take(&mut self.elsewhere);
-        let (shard, acks) = (self.shard, self.acks);
+        let acks = self.acks;
         let mut producing = self.finish();
         for (owner, asks) in elsewhere.into_iter().enumerate() {
             // With invalid acks no batch got this far.
             if let Ok(acks) = acks
                 && !asks.is_empty()
             {
-                let answer = shard.append_at(owner, asks, acks).await;
+                let answer = producing.shard.append_at(owner, asks, acks).await;
                 producing.elsewhere.push(answer);
             }
         }
         producing
     }
 
-    fn finish(self) -> Producing {
+    /// All that is of this core is appended, and nothing of others is there.
+    pub(crate) fn finish(self) -> Producing {
         Producing {
+            shard: self.shard,
+            call: self.call,
             response: ProduceResponse {
                 responses: self.responses,
                 ..Default::default()
@@ -232,7 +235,9 @@ impl<'a> Sorting<'a> {
             times: None,
             here: self.here,
             elsewhere: Vec::new(),
-            deadline: self.deadline,
+            received: self.received,
+            deadline: self.received + self.wait_max,
+            silent: self.acks == Ok(Acks::None),
             permit: Some(self.permit),
         }
     }
@@ -433,7 +438,7 @@ fn recompressed(
 /// Second phase, for an answer of the connection that the request came by, whose task polls it: waits for
 /// the owners, at most as long as the client said. The time is kept by the sweeper of connections: a timer
 /// of its own per request would cost more than the wait.
-pub(crate) async fn finish(producing: &mut Producing, conn: &ConnState) {
+pub(crate) async fn finish(producing: &mut Producing) {
     let mut looked_before = false;
     poll_fn(|cx| {
         if producing.poll_outcomes(cx).is_ready() {
@@ -442,11 +447,15 @@ pub(crate) async fn finish(producing: &mut Producing, conn: &ConnState) {
         if std::mem::replace(&mut looked_before, true) && time::now() >= producing.deadline {
             return Poll::Ready(());
         }
-        conn.wake_at(producing.deadline);
+        producing.call.conn.wake_at(producing.deadline);
         Poll::Pending
     })
     .await;
     producing.permit = None;
+    let ended = producing.times.map_or_else(time::now, |times| times.ended);
+    let took = ended.saturating_duration_since(producing.received);
+    let mut metrics = producing.shard.metrics.borrow_mut();
+    metrics.record(Stage::Produce, took);
 }
 
 /// As [`finish`], for a task that no connection polls.
@@ -470,9 +479,9 @@ impl Producing {
         }
     }
 
-    /// When the last owner had decided.
-    pub(crate) fn ended(&self) -> Option<Instant> {
-        self.times.map(|times| times.ended)
+    /// The client wants no answer.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// Fills the rows of owners that have answered; ready when all have.

@@ -14,8 +14,8 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use thalweg_metrics::{CloseReason, CoreMetrics};
 use thalweg_net::{
-    Closing, ConnState, Limits, MemoryPermit, Reply, Response, Service, ShardNet, Unread, Verdict,
-    serve,
+    Closing, ConnState, Dispatch, Limits, MemoryPermit, Reply, Response, Service, ShardNet, Unread,
+    Verdict, serve,
 };
 use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, More, Stream};
@@ -80,13 +80,35 @@ fn echo(body: &[u8]) -> Reply {
 }
 
 impl Service for Script {
-    async fn dispatch(
+    fn dispatch(
         self: &Rc<Self>,
         conn: &Rc<ConnState>,
         body: BytesMut,
         permit: MemoryPermit,
-    ) -> Verdict {
+    ) -> Dispatch {
         self.dispatched.set(self.dispatched.get() + 1);
+        if body[0] == b'd' {
+            let answer = self.verdict(conn, [b"w", &body[..]].concat()[..].into(), permit);
+            return Dispatch::Waits(Box::pin(async move {
+                match answer {
+                    Verdict::Answer(answer) => {
+                        let reply = answer.await;
+                        Verdict::Answer(Box::pin(async move { reply }))
+                    }
+                    Verdict::Silent | Verdict::Close(_) => answer,
+                }
+            }));
+        }
+        self.verdict(conn, body, permit).into()
+    }
+
+    fn on_unread(self: &Rc<Self>, unread: Unread) {
+        self.unread.borrow_mut().push(unread);
+    }
+}
+
+impl Script {
+    fn verdict(&self, conn: &Rc<ConnState>, body: BytesMut, permit: MemoryPermit) -> Verdict {
         match body[0] {
             b'e' => Verdict::Answer(Box::pin(async move {
                 let _permit = permit;
@@ -133,10 +155,6 @@ impl Service for Script {
                 "the frame said so",
             )),
         }
-    }
-
-    fn on_unread(self: &Rc<Self>, unread: Unread) {
-        self.unread.borrow_mut().push(unread);
     }
 }
 
