@@ -287,7 +287,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "15000",
         "How long compaction waits before it looks again when it found nothing to do.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "log.cleaner.dedupe.buffer.size",
         POSITIVE_LONG,

@@ -26,8 +26,9 @@ struct Due {
 
 /// Cleans whatever is due, and looks again after `log.cleaner.backoff.ms` when nothing is. Never ends.
 pub(crate) async fn enforce(shard: Rc<Shard>, cleaner: Cleaner) {
-    let backoff = Duration::from_millis(shard.config.log_cleaner_backoff_ms());
     loop {
+        // Anew each time: it can be changed while the broker runs.
+        let backoff = Duration::from_millis(shard.view().config.log_cleaner_backoff_ms());
         match dirtiest(&shard).await {
             Some(due) if !shard.is_stopping() => clean(&shard, &cleaner, due, backoff).await,
             Some(_) | None => time::sleep(backoff.max(Duration::from_millis(1))).await,
