@@ -174,7 +174,8 @@ mod tests {
 
     use thalweg_reactor::disk::{Disk, Operation, Verdict};
     use thalweg_reactor::{Runtime, task};
-    use thalweg_types::Offset;
+    use thalweg_replica::EpochCache;
+    use thalweg_types::{LeaderEpoch, Offset};
 
     use super::{PAGE_BYTES, unreadable};
     use crate::whole_log_tests::{TOPIC_ID, TestLog, bytes_of};
@@ -360,6 +361,10 @@ mod tests {
         on_bad_disk(|bad, mut log, places| async move {
             let all = read_over(&log).await.0;
             let end = log.log.written_end();
+            // Without them a start reads all batches for theirs.
+            let mut epochs = EpochCache::default();
+            let _change = epochs.assign(LeaderEpoch(0), Offset(0));
+            log.log.store_epochs(&epochs).await.expect("stored");
             let dir = log.log.dir().to_owned();
             let root = dir.parent().expect("its log directory");
             let (last, before) = (RECORDS * (places.len() as i64 - 1), RECORDS);

@@ -9,7 +9,6 @@ use crate::indexes::BatchMark;
 use crate::partition_files;
 use crate::scan::{BatchScan, Check, Step};
 use crate::segment::Segment;
-use crate::unreadable::unless_unreadable;
 
 impl Work {
     /// The entries of the file, if they can be true: they ascend, none is above `max`, and the batch
@@ -124,8 +123,7 @@ impl Work {
             if segment.skip_damage(&mut scan) {
                 continue;
             }
-            let step = unless_unreadable(scan.next().await);
-            match step.map_err(LogError::io("read", &path))? {
+            match scan.next().await.map_err(LogError::io("read", &path))? {
                 Step::Batch(mark, _) => self.note_epoch(mark.leader_epoch, mark.base_offset),
                 Step::End | Step::Bad(_) => return Ok(()),
             }
