@@ -73,6 +73,9 @@ pub enum EpochFileError {
         /// Its text.
         text: String,
     },
+    /// The last line has no end: of its last number there may have been more.
+    #[error("the last line has no end: a loss of power has cut it off")]
+    Cut,
 }
 
 impl EpochCache {
@@ -215,13 +218,15 @@ impl EpochCache {
             })?;
             entries.push(entry);
         }
-        if said.parse() == Ok(entries.len()) {
-            Ok(entries)
-        } else {
-            Err(EpochFileError::Count {
+        if said.parse() != Ok(entries.len()) {
+            return Err(EpochFileError::Count {
                 said: said.to_string(),
                 found: entries.len(),
-            })
+            });
+        }
+        match text.ends_with('\n') {
+            true => Ok(entries),
+            false => Err(EpochFileError::Cut),
         }
     }
 
@@ -414,6 +419,17 @@ mod tests {
                 matches!(parse(&text), Err(EpochFileError::Entry { line: 3, .. })),
                 "{bad}"
             );
+        }
+    }
+
+    /// The file may be written without being made durable, and `3 19` be left as `3 1`.
+    #[test]
+    fn st_11_a_file_that_was_cut_off_anywhere_is_refused() {
+        let text = "0\n2\n1 0\n3 19\n";
+        assert!(EpochCache::entries_from_text(text).is_ok());
+        for at in 0..text.len() {
+            let cut = EpochCache::entries_from_text(&text[..at]);
+            assert!(cut.is_err(), "{at}: {cut:?}");
         }
     }
 
