@@ -68,6 +68,8 @@ pub(crate) struct Life<'a> {
     pub(crate) cleaner: Option<Cleaner>,
     /// Of the directory, once its logs are open.
     pub(crate) health: Option<Arc<DirHealth>>,
+    /// Says that logs have to begin at their starts, as a broker does.
+    pub(crate) keeps_starts: bool,
     pub(crate) done: Done,
 }
 
@@ -179,6 +181,9 @@ impl Life<'_> {
         let recorded = checkpoints.dir.record_whole(&BTreeMap::new()).await;
         self.ok(recorded)?;
         self.replace_marks(&open, &mut checkpoints).await?;
+        if self.keeps_starts {
+            self.keep_starts(&open, &mut checkpoints).await?;
+        }
         self.health = Some(Arc::clone(checkpoints.dir.health()));
         let ended = self.work(&mut open, &mut checkpoints).await;
         let broken: Vec<String> = open
@@ -355,6 +360,25 @@ impl Life<'_> {
         let written = checkpoints.dir.write_marks(&checkpoints.marks).await;
         if self.may_lack_room(written)?.is_none() {
             self.or_end(checkpoints.dir.forget_marks().await)?;
+        }
+        Ok(())
+    }
+
+    /// As a broker does when its logs are open.
+    async fn keep_starts(&mut self, open: &[Open<'_>], checkpoints: &mut Checkpoints) -> Step<()> {
+        for one in open {
+            let (name, topic) = (one.partition.name.clone(), one.partition.topic_id);
+            let start = one.log.start_offset();
+            checkpoints.log_starts.raise(name, topic, start);
+        }
+        let starts = &checkpoints.log_starts;
+        let written = checkpoints.dir.write_bound(Checkpoint::LogStart, starts);
+        if self.may_lack_room(written.await)?.is_some() {
+            for one in open {
+                let mut model = one.partition.model.borrow_mut();
+                model.start_kept = model.start;
+            }
+            checkpoints.dir.keep_starts().await;
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ const SEGMENT_BYTES: u32 = 4_000;
 const SEGMENT_BYTES_WITH_ZEROS: [u32; 2] = [40_000, 100_000];
 /// Which runs have such logs is no draw of the run: a seed that once showed a defect stays what it was.
 const WITH_ZEROS: u64 = 0x5e5c;
+/// And which runs have a file system that writes nothing in place, and log starts by which a start holds its logs.
+const COPY_ON_WRITE: u64 = 0xc0_5e1f;
 
 /// What happened in runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,6 +127,7 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
         runs: 1,
         ..Tally::default()
     };
+    let copy_on_write = Dice::new(seed ^ COPY_ON_WRITE).once_in(4);
     let mut before = Ended::Killed;
     let failed = |text, life| Failed {
         seed,
@@ -135,6 +138,10 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
     for number in 0..1 + dice.below(LIVES_MAX) {
         disk.note(format!("life {number}, the one before: {before:?}"));
         let (faults, crash_at) = draw(&mut dice);
+        let faults = Faults {
+            copy_on_write,
+            ..faults
+        };
         disk.arm(faults, crash_at);
         let mut life = Life {
             disk: &disk,
@@ -143,6 +150,7 @@ pub fn run(seed: u64, dir: &Path) -> Result<Tally, Failed> {
             before,
             cleaner: None,
             health: None,
+            keeps_starts: copy_on_write,
             done: Done::default(),
         };
         let lived = live(&mut life, &mut partitions);
@@ -246,6 +254,7 @@ fn draw(dice: &mut Dice) -> (Faults, Option<u64>) {
         partial_once_in: [0, 6, 20][dice.below_len(3)],
         slow_once_in: [0, 10, 40][dice.below_len(3)],
         full: false,
+        copy_on_write: false,
         out_of_handles: false,
     };
     let crash_at = match dice.below(5) {

@@ -1,7 +1,9 @@
 //! What happens to a log while a process lives.
 
 use thalweg_reactor::{fs, task};
-use thalweg_storage::{Checkpoint, CompactionLimits, CompactionOrder, RetentionLimits, StartKept};
+use thalweg_storage::{
+    Checkpoint, CompactionLimits, CompactionOrder, LogError, RetentionLimits, StartKept,
+};
 use thalweg_types::{Offset, TimestampMs};
 
 use crate::disk::Faults;
@@ -108,7 +110,10 @@ impl Life<'_> {
         checkpoints.log_starts.raise(name, topic, start);
         let starts = &checkpoints.log_starts;
         let written = checkpoints.dir.write_bound(Checkpoint::LogStart, starts);
-        let kept = match self.may_lack_room(written.await)? {
+        let written = written.await;
+        let holds = matches!(written, Err(LogError::StartsHold(_)));
+        let kept = match self.may_lack_room(written)? {
+            None if holds => return Ok(()),
             Some(()) => {
                 one.partition.model.borrow_mut().start_kept = start.0;
                 StartKept::Durable

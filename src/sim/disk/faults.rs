@@ -15,6 +15,8 @@ pub struct Faults {
     pub slow_once_in: u64,
     /// The disk is full: nothing that needs room happens.
     pub full: bool,
+    /// Its file system writes nothing in place: a full one may not have the room that a removal or another name takes.
+    pub copy_on_write: bool,
     /// The process has hardly a file handle left: what needs one may get none.
     pub out_of_handles: bool,
 }
@@ -42,6 +44,9 @@ impl Faults {
             | Operation::Unlink(_)
             | Operation::RemoveDirAll(_) => 0,
         };
+        if self.full && self.copy_on_write && changes_names(operation) && dice.once_in(2) {
+            return Verdict::Fails(libc::ENOSPC);
+        }
         if self.full && grows {
             // The last free block takes a part.
             return match len > 1 && dice.once_in(2) {
@@ -82,6 +87,22 @@ pub(crate) fn undisturbed(operation: &Operation<'_>) -> Verdict {
         | Operation::Rename(..)
         | Operation::Unlink(_)
         | Operation::RemoveDirAll(_) => Verdict::Goes,
+    }
+}
+
+fn changes_names(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Rename(..) | Operation::Unlink(_) => true,
+        Operation::Open(..)
+        | Operation::Look(_)
+        | Operation::Read(..)
+        | Operation::Write(..)
+        | Operation::Truncate(..)
+        | Operation::Allocate(_)
+        | Operation::Sync(_)
+        | Operation::SyncDir(_)
+        | Operation::CreateDir(_)
+        | Operation::RemoveDirAll(_) => false,
     }
 }
 
