@@ -263,18 +263,40 @@ impl Log {
 
     /// As [`Log::set_aside`], of a segment that stays where there is no room even to remove its `.log`.
     async fn take_away(&self, base: Offset, aside: &mut Vec<PathBuf>) -> Result<Taken, LogError> {
-        let [log, indexes @ ..] = files_of(&self.inner.dir, base);
-        match rename_or_remove(&log, aside).await {
-            Err(error) if is_lack_of_room(&error) => return Ok(Taken::NotNow),
-            other => self.or_offline("take away", &log, other)?,
+        let [log, offsets, times, aborted] = files_of(&self.inner.dir, base);
+        let log_aside = deleted_path(&log);
+        // An index without its `.log` would say at the next start that this is lost, unless it is there by its other name.
+        let (has_name_aside, before, behind) = match fs::rename(&log, &log_aside).await {
+            Ok(()) => {
+                failpoint::pass("removal: file renamed");
+                (true, vec![], vec![offsets, times, aborted])
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                (false, vec![], vec![offsets, times, aborted])
+            }
+            Err(error) if is_lack_of_room(&error) => {
+                (false, vec![offsets, times, log], vec![aborted])
+            }
+            Err(error) => return self.or_offline("take away", &log, Err(error)),
+        };
+        for path in before {
+            match rename_or_remove(&path, aside).await {
+                Err(error) if is_lack_of_room(&error) => return Ok(Taken::NotNow),
+                other => self.or_offline("take away", &path, other)?,
+            }
         }
-        for path in indexes {
+        let mut is_all = true;
+        for path in behind {
             match rename_or_remove(&path, aside).await {
                 Err(error) if is_lack_of_room(&error) => {
                     tracing::warn!(path = %path.display(), %error, "removed at the next start");
+                    is_all = false;
                 }
                 other => self.or_offline("take away", &path, other)?,
             }
+        }
+        if has_name_aside && is_all {
+            aside.push(log_aside);
         }
         Ok(Taken::Away)
     }
