@@ -49,28 +49,31 @@ class PageCache:
         self.file = Path(file)
 
     def fill(self):
-        """Reads the file, which is written first where there is none. Nothing where little is free. Returns MiB that were free."""
-        free = meminfo_kib("MemFree") // 1024
-        if free * FREE_MEMORY_SHARE_MIN < meminfo_kib("MemTotal") // 1024:
+        """Reads the file, and makes it longer where that is too little and the disk has room. Nothing where little memory is
+        free. Returns MiB that were filled."""
+        before = free_mib()
+        if before * FREE_MEMORY_SHARE_MIN < meminfo_kib("MemTotal") // 1024:
             return 0
-        if not self.file.exists():
-            self._write(free - FREE_MIB_LEFT)
-        with self.file.open("rb", buffering=0) as file:
-            chunk = bytearray(1 << 20)
-            while meminfo_kib("MemFree") // 1024 > FREE_MIB_LEFT and file.readinto(chunk):
+        chunk = bytearray(1 << 20)
+        with self.file.open("a+b", buffering=0) as file:
+            file.seek(0)
+            while free_mib() > FREE_MIB_LEFT and file.readinto(chunk):
                 pass
-        return free
-
-    def _write(self, mib):
-        room = shutil.disk_usage(self.file.parent).free // (1 << 20) - DISK_MIB_LEFT
-        with self.file.open("wb", buffering=0) as file:
-            for _ in range(max(min(mib, room), 0)):
+            file.seek(0, os.SEEK_END)
+            room = shutil.disk_usage(self.file.parent).free // (1 << 20) - DISK_MIB_LEFT
+            for _ in range(max(min(free_mib() - FREE_MIB_LEFT, room), 0)):
                 file.write(bytes(1 << 20))
             os.fsync(file.fileno())
+        return max(before - free_mib(), 0)
 
     def remove(self):
         """Removes the file."""
         self.file.unlink(missing_ok=True)
+
+
+def free_mib():
+    """Memory that is used for nothing, not for the page cache either."""
+    return meminfo_kib("MemFree") // 1024
 
 
 def meminfo_kib(key):

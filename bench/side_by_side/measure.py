@@ -1,5 +1,7 @@
 """How each kind of workload is run: alternating rounds, so that a pair sees the same machine."""
 
+import time
+
 from . import machine
 
 # A p99.9 wants so many samples; open loops run longer where a rate gives fewer in a round.
@@ -11,6 +13,7 @@ CACHE_MIB = 1024
 # four times that leaves room for partitions that get more at a time. Making the topic syncs a few hundred times.
 COVERED_MAX = 16
 TOOL_RECORDS = 1_000_000
+REMOVAL_SECONDS = 3
 
 
 class Measure:
@@ -34,11 +37,11 @@ class Measure:
 
     def _rounds(self, step, turns):
         """`turns`: name to function. Each runs once a round, in an order that turns from round to round."""
-        names = list(turns)
-        samples = {name: [] for name in names}
+        samples = {name: [] for name in turns}
         for number in range(self.options.rounds):
-            for turn in range(len(names)):
-                name = names[(number + turn) % len(names)]
+            for name in order(list(turns), number):
+                # Topics of the one before are removed a second after it; a disk that discards gigabytes answers nobody.
+                time.sleep(REMOVAL_SECONDS)
                 sample = turns[name]()
                 samples[name].append(sample)
                 self.say(f"{step.name} round {number + 1} {name}: {shown(sample)}")
@@ -132,6 +135,12 @@ class Measure:
         for turn in turns.values():
             turn()
         return {"samples": self._rounds(step, turns)}
+
+
+def order(names, number):
+    """Who begins changes from round to round, and who comes after whom: what one leaves behind meets all others."""
+    turned = names[number % len(names):] + names[:number % len(names)]
+    return turned if number % 2 == 0 else turned[:1] + turned[:0:-1]
 
 
 def at_rate(rate):

@@ -1,12 +1,13 @@
 """Tests of what needs no broker: `python3 -m unittest side_by_side.tests` in bench/."""
 
 import tempfile
+import types
 import unittest
 import unittest.mock
 import xml.dom.minidom
 from pathlib import Path
 
-from . import flame, machine, plan, plots, ratios, report
+from . import flame, machine, measure, plan, plots, ratios, report
 from .load import consumer_figures, producer_figures, sample_of
 from .state import State
 
@@ -127,6 +128,10 @@ class Going(unittest.TestCase):
             with self.assertRaisesRegex(SystemExit, "rounds.*--fresh"):
                 State(file, {"rounds": 5})
 
+    def test_nobody_always_comes_after_the_same(self):
+        orders = [measure.order(["a", "b", "c", "d"], number) for number in range(4)]
+        self.assertEqual(["".join(order) for order in orders], ["abcd", "badc", "cdab", "dcba"])
+
     def test_steps(self):
         self.assertEqual([step.name for step in plan.chosen(False, ["half-knee"])], ["knee", "half-knee"])
         self.assertLess(len(plan.chosen(True, [])), 10)
@@ -145,8 +150,14 @@ class Filling(unittest.TestCase):
             self.assertEqual(cache.fill(), 0)
             self.assertFalse(file.exists())
             memory["MemFree"] = 7 << 20
-            file.write_bytes(b"written before")
-            self.assertEqual(cache.fill(), 7 << 10)
+            # Each look finds 256 MiB less, whatever is read and written.
+            free = iter(range(7 << 10, 0, -256))
+            room = types.SimpleNamespace(free=(machine.DISK_MIB_LEFT + 3) << 20)
+            with unittest.mock.patch.object(machine, "free_mib", lambda: next(free)), \
+                    unittest.mock.patch.object(machine.shutil, "disk_usage", lambda _: room):
+                file.write_bytes(b"written before")
+                self.assertGreater(cache.fill(), 0)
+            self.assertEqual(file.stat().st_size, len(b"written before") + (3 << 20))
             cache.remove()
             cache.remove()
             self.assertFalse(file.exists())
