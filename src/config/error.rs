@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use thalweg_types::shown;
+
 use crate::property::{Property, Scope, Status};
 use crate::settings::Placed;
-
-/// Characters of a key or value that a message repeats.
-const SHOWN_CHARS_MAX: usize = 200;
 
 /// A setting that can not be taken.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -214,29 +213,4 @@ fn scope_word(scope: Scope) -> &'static str {
 
 fn suggestion_text(nearest: Option<&'static str>) -> String {
     nearest.map_or_else(String::new, |known| format!(" (did you mean {known}?)"))
-}
-
-/// Text from outside as a message may repeat it: control characters escaped (no forged log lines),
-/// and cut (a message is no echo of a large value).
-fn shown(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(SHOWN_CHARS_MAX)
-        .flat_map(char::escape_debug)
-        .collect();
-    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
-        shown.push_str("...");
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shown;
-
-    #[test]
-    fn repeated_text_is_escaped_and_cut() {
-        assert_eq!(shown("a\nb"), "a\\nb");
-        assert_eq!(shown(&"x".repeat(1_000)).len(), 203);
-    }
 }

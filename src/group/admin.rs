@@ -10,6 +10,7 @@ use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use thalweg_protocol::messages::list_groups_response::ListedGroup;
 use thalweg_types::limits::{GROUPS_LISTED_PER_TURN, OFFSET_COMMIT_ROWS_PER_TURN};
+use thalweg_types::shown;
 
 use crate::ask::{Answer, Effect, GroupQuery, Now, Token};
 use crate::commit::tombstone;
@@ -71,8 +72,8 @@ impl Coordinator {
                 if version >= VERSION_GROUP_NOT_FOUND {
                     answer.error_code = ErrorCode::GroupIdNotFound.code();
                     answer.error_message = Some(match group {
-                        Some(_) => format!("Group {id} is not of the classic protocol."),
-                        None => format!("Group {id} not found."),
+                        Some(_) => format!("Group {} is not of the classic protocol.", shown(id)),
+                        None => format!("Group {} not found.", shown(id)),
                     });
                 }
                 DescribedPage::whole(answer)

@@ -13,7 +13,7 @@ use thalweg_protocol::messages::list_config_resources_response::ConfigResource;
 use thalweg_protocol::messages::{
     DescribeConfigsRequest, ListConfigResourcesRequest, ListConfigResourcesResponse,
 };
-use thalweg_types::BrokerId;
+use thalweg_types::{BrokerId, shown};
 
 use crate::controller::TopicRefusal;
 use crate::image::Image;
@@ -195,15 +195,6 @@ pub(crate) fn unsupported(resource_type: i8) -> TopicRefusal {
         other => format!("Unsupported resource type: {other}"),
     };
     TopicRefusal::new(ErrorCode::InvalidRequest, text)
-}
-
-/// Text of a client as an answer may repeat it.
-pub(crate) fn shown(text: &str) -> String {
-    const CHARS_MAX: usize = 200;
-    text.chars()
-        .take(CHARS_MAX)
-        .flat_map(char::escape_debug)
-        .collect()
 }
 
 /// The keys that are asked for; `None` = all, which an empty list says, too.

@@ -8,9 +8,8 @@ use thalweg_protocol::messages::describe_configs_response::DescribeConfigsResour
 use thalweg_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
-use thalweg_types::BrokerId;
+use thalweg_types::{BrokerId, shown};
 
-use crate::configs::shown;
 use crate::controller::{TopicRefusal, operation};
 
 /// Kafka's number of the log levels of a broker, among the things that have settings.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::DescribeClientQuotasRequest;
+use thalweg_types::shown;
 
-use crate::configs::shown;
 use crate::controller::TopicRefusal;
 
 /// Kafka's numbers of how an entity is matched: by name, as the default, any.

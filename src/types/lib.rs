@@ -9,6 +9,7 @@
 mod id_map;
 pub mod ids;
 pub mod limits;
+mod shown;
 mod uuid;
 
 pub use id_map::{IdHasher, IdMap};
@@ -16,4 +17,5 @@ pub use ids::{
     BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ProducerEpoch,
     ProducerId, ShardId, TimestampMs, TopicId, TopicPartition,
 };
+pub use shown::shown;
 pub use uuid::Uuid;

@@ -239,6 +239,9 @@ pub const ZSTD_CONTEXT_KEPT_BYTES: usize = 4 * 1024 * 1024;
 /// are refused with the batch, without a line of their own.
 pub const RECORD_REFUSALS_MAX: usize = 100;
 
+/// The same of all batches of one request together: each may be named as often as a request has elements.
+pub const REQUEST_RECORD_REFUSALS_MAX: usize = 1_000;
+
 /// Elements that all arrays of one request may have together: names, partitions, groups, resources.
 /// A request above it closes its connection. Far more than a client of the largest clusters sends.
 pub const REQUEST_ELEMENTS_MAX: usize = 100_000;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::consumer_group_describe_response::DescribedGroup;
 use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
-use thalweg_types::Uuid;
+use thalweg_types::{Uuid, shown};
 
 use super::heartbeat::check_request;
 use super::member::EPOCH_JOINING;
@@ -119,8 +119,8 @@ impl Coordinator {
                     Ok(()) => ErrorCode::GroupIdNotFound.code(),
                 },
                 error_message: Some(match group {
-                    Some(_) => format!("Group {id} is not a consumer group."),
-                    None => format!("Group {id} not found."),
+                    Some(_) => format!("Group {} is not a consumer group.", shown(id)),
+                    None => format!("Group {} not found.", shown(id)),
                 }),
                 ..DescribedGroup::default()
             }),

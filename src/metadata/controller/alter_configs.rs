@@ -15,9 +15,10 @@ use thalweg_protocol::messages::{
 use thalweg_types::limits::{
     CONFIG_VALUE_BYTES_MAX, GROUP_NAME_BYTES_MAX, GROUPS_WITH_SETTINGS_MAX,
 };
+use thalweg_types::shown;
 
 use super::{Controller, Decision, TopicRefusal, row_of};
-use crate::configs::{check_is_local, resource_type, shown, unsupported};
+use crate::configs::{check_is_local, resource_type, unsupported};
 use crate::loggers::{BROKER_LOGGER, check_is_node};
 use crate::names;
 use crate::record::Record;

@@ -9,11 +9,10 @@ use thalweg_protocol::messages::create_partitions_request::{
 use thalweg_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
 use thalweg_protocol::messages::create_topics_request::CreatableReplicaAssignment;
 use thalweg_protocol::messages::{CreatePartitionsRequest, CreatePartitionsResponse};
-use thalweg_types::BrokerId;
 use thalweg_types::limits::CREATE_PARTITIONS_MAX;
+use thalweg_types::{BrokerId, shown};
 
 use super::{Controller, Decision, TopicRefusal, row_of};
-use crate::configs::shown;
 use crate::record::Record;
 
 /// Partitions that may still be created.

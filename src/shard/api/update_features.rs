@@ -7,6 +7,7 @@ use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::update_features_request::FeatureUpdateKey;
 use thalweg_protocol::messages::update_features_response::UpdatableFeatureResult;
 use thalweg_protocol::messages::{UpdateFeaturesRequest, UpdateFeaturesResponse};
+use thalweg_types::shown;
 
 use super::api_versions::{FEATURE_GROUPS, FEATURE_GROUPS_LEVEL};
 use crate::service::Call;
@@ -48,7 +49,7 @@ fn refusal(update: &FeatureUpdateKey) -> Option<String> {
         ..
     } = update;
     if feature != FEATURE_GROUPS {
-        return Some(format!("this release has no feature {feature}"));
+        return Some(format!("this release has no feature {}", shown(feature)));
     }
     let other = *level != FEATURE_GROUPS_LEVEL;
     other.then(|| {
@@ -70,16 +71,20 @@ mod tests {
                 max_version_level: level,
                 ..Default::default()
             };
-            refusal(&update).is_none()
+            let refused = refusal(&update);
+            assert!(refused.as_ref().is_none_or(|text| text.len() < 1_000));
+            refused.is_none()
         };
         assert!(judged("group.version", 1));
+        let long = "x".repeat(32_767);
         for (feature, level) in [
+            (long.as_str(), 1),
             ("group.version", 0),
             ("group.version", 2),
             ("metadata.version", 1),
             ("no.feature", 1),
         ] {
-            assert!(!judged(feature, level), "{feature} {level}");
+            assert!(!judged(feature, level), "{level}");
         }
     }
 }
