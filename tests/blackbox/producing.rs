@@ -275,5 +275,13 @@ fn the_records_that_a_topic_does_not_take_are_named() {
                 .all(|one| one.batch_index_error_message.is_some())
         );
     }
+    // However many batches there are, the answer stays small.
+    let mut request = produce_request(&topic, 0, -1, batch(&[None; 100]));
+    let partitions = &mut request.topic_data[0].partition_data;
+    *partitions = vec![partitions[0].clone(); 20].into();
+    let answer = client.call(&request, newest::<ProduceRequest>());
+    let rows = answer.responses[0].partition_responses.iter();
+    let named: Vec<_> = rows.map(|row| row.record_errors.len()).collect();
+    assert_eq!(named, [vec![100; 10], vec![0; 10]].concat());
     client.append(&topic, 0, batch(&[Some("a"), Some("b")]));
 }

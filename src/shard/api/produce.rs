@@ -29,7 +29,10 @@ use thalweg_protocol::wire::Few;
 use thalweg_protocol::{ApiKey, ErrorCode, Records};
 use thalweg_reactor::{oneshot, task, time};
 use thalweg_replica::{Acks, Refused};
-use thalweg_types::limits::{DECOMPRESSED_BATCH_BYTES_MAX, TURN_ELEMENT_BYTES, TURN_ELEMENTS_MAX};
+use thalweg_types::limits::{
+    DECOMPRESSED_BATCH_BYTES_MAX, REQUEST_RECORD_REFUSALS_MAX, TURN_ELEMENT_BYTES,
+    TURN_ELEMENTS_MAX,
+};
 use thalweg_types::{PartitionIndex, ShardId, TimestampMs, TopicId, TopicPartition};
 
 use crate::append_group::{AppendGroup, AppendTimes, Appended, Outcomes, Row};
@@ -102,6 +105,8 @@ pub(crate) struct Sorting {
     /// Of the batches that are not refused, the partition of the first and their number.
     first: Option<TopicPartition>,
     count: usize,
+    /// Refused records that may still be spelled out.
+    refusals_left: usize,
     /// For partitions of this core, appended already.
     here: Option<Rc<AppendGroup>>,
     /// For those of others, by owner; as long as the last of them asks for.
@@ -118,7 +123,7 @@ struct Complaint {
     text: Option<String>,
     /// The records that it is about, where it is about single ones (KIP-467): a client tells them from the others
     /// of their batch, which it may send again.
-    records: Vec<BatchIndexAndErrorMessage>,
+    records: Vec<RecordRefusal>,
 }
 
 impl From<ErrorCode> for Complaint {
@@ -142,12 +147,8 @@ impl From<(ErrorCode, String)> for Complaint {
 
 impl From<Refusal> for Complaint {
     fn from(refusal: Refusal) -> Complaint {
-        let record = |one: &RecordRefusal| BatchIndexAndErrorMessage {
-            batch_index: one.index,
-            batch_index_error_message: Some(one.reason.to_string()),
-        };
         Complaint {
-            records: refusal.record_refusals().iter().map(record).collect(),
+            records: refusal.record_refusals().to_vec(),
             ..(refusal.error_code(), refusal.to_string()).into()
         }
     }
@@ -166,6 +167,7 @@ impl Sorting {
             topic: Err(ErrorCode::UnknownTopicOrPartition),
             first: None,
             count: 0,
+            refusals_left: REQUEST_RECORD_REFUSALS_MAX,
             here: None,
             elsewhere: Vec::new(),
             received: call.conn.received(),
@@ -297,10 +299,23 @@ impl Sorting {
             Err(complaint) => {
                 row.error_code = complaint.error.code();
                 row.error_message = complaint.text;
-                row.record_errors = complaint.records;
+                row.record_errors = self.spelled_out(&complaint.records);
             }
         }
         self.responses[topic].partition_responses.push(row);
+    }
+
+    /// The records that are refused, as far as one answer has room for them.
+    fn spelled_out(&mut self, refused: &[RecordRefusal]) -> Vec<BatchIndexAndErrorMessage> {
+        let count = refused.len().min(self.refusals_left);
+        self.refusals_left -= count;
+        let spelled = refused[..count]
+            .iter()
+            .map(|one| BatchIndexAndErrorMessage {
+                batch_index: one.index,
+                batch_index_error_message: Some(one.reason.to_string()),
+            });
+        spelled.collect()
     }
 
     /// The batch is on its way, unless it is refused.
