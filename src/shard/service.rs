@@ -1,7 +1,8 @@
 //! From a frame to a handler: header, version, dispatch, and the answer's way back.
 //!
-//! `dispatch` is awaited in request order, so what it does itself (queueing appends) keeps the
-//! order of the connection; the answers it returns may be completed while later requests are read.
+//! `dispatch` is called in request order, and where it waits ([`Dispatch::Waits`]) that is awaited before the next call, so
+//! what it does itself (queueing appends) keeps the order of the connection; the answers may be completed while later
+//! requests are read.
 
 use std::future::Future;
 use std::rc::Rc;

@@ -248,7 +248,6 @@ fn a_fetch_waits_for_no_more_than_may_be_sent() {
     let answer = single(client.call(&request, newest::<FetchRequest>()));
     assert_eq!(records_from(&answer, 0).len(), 2);
     // The same by the bound of the partition: it has more than may be asked of it, though whole batches are less.
-    request.min_bytes = 2_500;
     request.max_bytes = 1 << 20;
     request.topics[0].partitions[0].partition_max_bytes = 2_500;
     let answer = single(client.call(&request, newest::<FetchRequest>()));

@@ -9,8 +9,9 @@
 //! that does not answer leaves threads for the others.
 //!
 //! # Cost per stride
-//! One `preadv2` and one `cachestat`, on a lane thread, and where the kernel can not read past its cache one `posix_fadvise`;
-//! two futex hand-overs at most. The disk writes into the buffer; only of a file that is being written to it is a copy out of the kernel. No allocation for the buffer.
+//! One `preadv2` and one `cachestat`, on a lane thread; where the kernel can not read past its cache one `preadv2` more of a file that is
+//! read directly, and one `posix_fadvise` of others. Two futex hand-overs at most. The disk writes into the buffer; only of a file that is
+//! being written to it is a copy out of the kernel. No allocation for the buffer.
 //!
 //! Start reading at [`Reader::ask`], then `line.rs`.
 

@@ -1,5 +1,7 @@
 //! DescribeProducers: who writes to a partition with sequences, and what transactions are open there (KIP-664).
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use thalweg_protocol::ErrorCode;
@@ -29,8 +31,7 @@ pub(crate) async fn answer(
     call: Call,
     request: DescribeProducersRequest,
 ) -> Grown<DescribeProducersResponse> {
-    let mut asked = request.topics;
-    keep_first_of_each(&mut asked, Pace::default(), |topic| topic.name.clone()).await;
+    let asked = by_name(request.topics).await;
     let mut growing = Growing::of(&shard, &call);
     let mut topics = Vec::with_capacity(asked.len());
     for topic in asked {
@@ -40,6 +41,27 @@ pub(crate) async fn answer(
         topics,
         ..Default::default()
     })
+}
+
+/// Each topic once, with all partitions that are asked of it.
+async fn by_name(topics: Vec<TopicRequest>) -> Vec<TopicRequest> {
+    let mut pace = Pace::default();
+    let mut places = HashMap::new();
+    let mut asked: Vec<TopicRequest> = Vec::new();
+    for topic in topics {
+        pace.step().await;
+        match places.entry(topic.name.clone()) {
+            Entry::Occupied(place) => {
+                let first: &mut TopicRequest = &mut asked[*place.get()];
+                first.partition_indexes.extend(topic.partition_indexes);
+            }
+            Entry::Vacant(place) => {
+                place.insert(asked.len());
+                asked.push(topic);
+            }
+        }
+    }
+    asked
 }
 
 async fn describe(

@@ -14,6 +14,7 @@ use thalweg_protocol::messages::{DescribeQuorumRequest, DescribeQuorumResponse};
 use thalweg_reactor::time;
 use thalweg_types::{BrokerId, Uuid};
 
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -33,7 +34,7 @@ pub(crate) async fn answer(
         shard.count_error(call.key, ErrorCode::UnknownTopicOrPartition.code());
         return DescribeQuorumResponse {
             error_message: None,
-            topics: unknown(request.topics),
+            topics: unknown(request.topics, call.pace()).await,
             ..Default::default()
         };
     }
@@ -75,21 +76,28 @@ fn is_of_metadata(topics: &[describe_quorum_request::TopicData]) -> bool {
     }
 }
 
-fn unknown(topics: Vec<describe_quorum_request::TopicData>) -> Vec<TopicData> {
-    let topics = topics.into_iter().map(|topic| TopicData {
-        topic_name: topic.topic_name,
-        partitions: topic
-            .partitions
-            .iter()
-            .map(|asked| PartitionData {
+async fn unknown(
+    topics: Vec<describe_quorum_request::TopicData>,
+    mut pace: Pace,
+) -> Vec<TopicData> {
+    let mut told = Vec::with_capacity(topics.len());
+    for topic in topics {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for asked in topic.partitions {
+            pace.step().await;
+            partitions.push(PartitionData {
                 partition_index: asked.partition_index,
                 error_code: ErrorCode::UnknownTopicOrPartition.code(),
                 error_message: None,
                 ..Default::default()
-            })
-            .collect(),
-    });
-    topics.collect()
+            });
+        }
+        told.push(TopicData {
+            topic_name: topic.topic_name,
+            partitions,
+        });
+    }
+    told
 }
 
 fn partition(id: BrokerId, state: QuorumState) -> PartitionData {

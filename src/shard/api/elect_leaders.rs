@@ -11,6 +11,7 @@ use thalweg_protocol::messages::elect_leaders_response::{PartitionResult, Replic
 use thalweg_protocol::messages::{ElectLeadersRequest, ElectLeadersResponse};
 use thalweg_types::{PartitionIndex, TopicPartition};
 
+use crate::pace::Pace;
 use crate::service::Call;
 use crate::shard::Shard;
 
@@ -35,13 +36,13 @@ pub(crate) async fn answer(
         shard.count_error(call.key, error);
         return ElectLeadersResponse {
             error_code: error,
-            replica_election_results: refused(request),
+            replica_election_results: refused(request, call.pace()).await,
             ..Default::default()
         };
     };
     let results = match request.topic_partitions {
-        Some(asked) => of_asked(&view, shard.control.offline(), election, asked),
-        None => of_all(&view, shard.control.offline(), election),
+        Some(asked) => of_asked(&view, shard.control.offline(), election, asked, call.pace()).await,
+        None => of_all(&view, shard.control.offline(), election, call.pace()).await,
     };
     for row in results.iter().flat_map(|topic| &topic.partition_result) {
         shard.count_error(call.key, row.error_code);
@@ -61,48 +62,56 @@ fn election_of(number: i8) -> Option<Election> {
 }
 
 /// An election that there is not fails for each partition that is named.
-fn refused(request: ElectLeadersRequest) -> Vec<ReplicaElectionResult> {
+async fn refused(request: ElectLeadersRequest, pace: Pace) -> Vec<ReplicaElectionResult> {
     let error = ErrorCode::InvalidRequest;
     let text = format!(
         "election type {} is none: 0 elects preferred leaders, 1 any",
         request.election_type
     );
     let asked = request.topic_partitions.unwrap_or_default();
-    by_partition(asked, |_, _| (error, Some(text.clone())))
+    by_partition(asked, pace, |_, _| (error, Some(text.clone()))).await
 }
 
-fn of_asked(
+async fn of_asked(
     view: &ClusterView,
     offline: &OfflinePartitions,
     election: Election,
     asked: Vec<TopicPartitions>,
+    pace: Pace,
 ) -> Vec<ReplicaElectionResult> {
-    by_partition(asked, |name, index| {
+    by_partition(asked, pace, |name, index| {
         let unknown = (ErrorCode::UnknownTopicOrPartition, None);
         let Some(topic) = view.image.topic(name) else {
             return unknown;
         };
         judge(offline, election, topic, index).map_or(unknown, |error| (error, None))
     })
+    .await
 }
 
 /// Of all partitions those are told that have not the leader that is asked for; each topic is named.
-fn of_all(
+async fn of_all(
     view: &ClusterView,
     offline: &OfflinePartitions,
     election: Election,
+    mut pace: Pace,
 ) -> Vec<ReplicaElectionResult> {
-    let results = view.image.topics().map(|topic| {
-        let judged = topic.partitions.keys().filter_map(|index| {
-            let error = judge(offline, election, topic, *index)?;
-            (error != ErrorCode::ElectionNotNeeded).then(|| row(*index, error, None))
-        });
-        ReplicaElectionResult {
-            topic: topic.name.to_string(),
-            partition_result: judged.collect(),
+    let mut results = Vec::new();
+    for topic in view.image.topics() {
+        let mut rows = Vec::new();
+        for index in topic.partitions.keys() {
+            pace.step().await;
+            match judge(offline, election, topic, *index) {
+                None | Some(ErrorCode::ElectionNotNeeded) => {}
+                Some(error) => rows.push(row(*index, error, None)),
+            }
         }
-    });
-    results.collect()
+        results.push(ReplicaElectionResult {
+            topic: topic.name.to_string(),
+            partition_result: rows,
+        });
+    }
+    results
 }
 
 /// What comes of the election; `None` where there is no such partition.
@@ -129,22 +138,26 @@ fn judge(
     })
 }
 
-fn by_partition(
+async fn by_partition(
     asked: Vec<TopicPartitions>,
+    mut pace: Pace,
     judge: impl Fn(&str, PartitionIndex) -> (ErrorCode, Option<String>),
 ) -> Vec<ReplicaElectionResult> {
-    let results = asked.into_iter().map(|asked| {
-        let rows = asked.partitions.iter().map(|index| {
-            let index = PartitionIndex(*index);
+    let mut results = Vec::with_capacity(asked.len());
+    for asked in asked {
+        let mut rows = Vec::with_capacity(asked.partitions.len());
+        for index in asked.partitions {
+            pace.step().await;
+            let index = PartitionIndex(index);
             let (error, text) = judge(&asked.topic, index);
-            row(index, error, text)
-        });
-        ReplicaElectionResult {
-            partition_result: rows.collect(),
-            topic: asked.topic,
+            rows.push(row(index, error, text));
         }
-    });
-    results.collect()
+        results.push(ReplicaElectionResult {
+            partition_result: rows,
+            topic: asked.topic,
+        });
+    }
+    results
 }
 
 fn row(index: PartitionIndex, error: ErrorCode, text: Option<String>) -> PartitionResult {

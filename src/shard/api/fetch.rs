@@ -325,12 +325,18 @@ async fn resolve(
         }
     }
     asks.sort_unstable_by_key(|ask| (ask.owner, ask.slot));
+    // More than may be sent can not be waited for, of all partitions together or of each (KIP-541).
+    let sent_max = asks.iter().map(|ask| u64::from(ask.bytes_max)).sum();
+    let bytes_min = u64::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
     Fetching {
+        bytes_min: if asks.is_empty() {
+            bytes_min
+        } else {
+            bytes_min.min(sent_max)
+        },
         asks,
         found,
         bytes_max,
-        // More than may be sent can not be waited for (KIP-541).
-        bytes_min: u64::try_from(request.min_bytes).unwrap_or(0).min(bytes_max),
         wait_max: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
     }
 }
@@ -398,8 +404,10 @@ async fn rows(shard: &Rc<Shard>, wanted: Vec<Wanted>, fetching: Fetching) -> Vec
         let left = bytes_max.saturating_sub(sent);
         if sent > 0 && answer.bytes() > left && !is_full {
             is_full = true;
-            // Boxed: few fetches come to this, and the task of each would be as large.
-            answer = Box::pin(shortened(shard, &asks, answer, left)).await;
+            if left > 0 {
+                // Boxed: few fetches come to this, and the task of each would be as large.
+                answer = Box::pin(shortened(shard, &asks, answer, left)).await;
+            }
         }
         let mut data = row(wanted.key.partition, &answer);
         let mut more = match (answer.error, answer.diverging) {
