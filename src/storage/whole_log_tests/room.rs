@@ -2,6 +2,7 @@
 //! test says so and checks nothing. And one that has no room for a removal either, simulated.
 
 use std::cell::Cell;
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
@@ -159,16 +160,19 @@ fn st_20_retention_makes_room_on_a_full_disk() {
     });
 }
 
-/// A copy-on-write disk on which, while it is set, not even a removal has room.
+/// A copy-on-write disk that has no room even for a removal, or for another name, of files whose names end like this.
 #[derive(Default)]
-struct Stuck(Cell<bool>);
+struct Stuck(Cell<Option<&'static str>>);
 
 impl Disk for Stuck {
     fn before(&self, operation: &Operation<'_>) -> Verdict {
         const ENOSPC: i32 = 28;
-        match operation {
-            Operation::Rename(..) | Operation::Unlink(_) if self.0.get() => Verdict::Fails(ENOSPC),
-            _other => Verdict::Goes,
+        let (Operation::Rename(path, _) | Operation::Unlink(path)) = operation else {
+            return Verdict::Goes;
+        };
+        match self.0.get() {
+            Some(end) if path.to_string_lossy().ends_with(end) => Verdict::Fails(ENOSPC),
+            Some(_) | None => Verdict::Goes,
         }
     }
 
@@ -183,14 +187,21 @@ impl Disk for Stuck {
     }
 }
 
-#[test]
-fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can() {
+/// Runs a test on a log of several segments, on a disk that is not stuck yet.
+fn on_stuck_disk<F: Future<Output = ()>>(test: impl FnOnce(Rc<Stuck>, PathBuf, TestLog) -> F) {
     let root = tempfile::tempdir().expect("a directory");
     let disk = Rc::new(Stuck::default());
     let runtime = Runtime::simulated(Rc::clone(&disk) as Rc<dyn Disk>).expect("a runtime");
     runtime.block_on(async {
-        let test = TestLog::create(root.path(), small_segments()).await;
-        test.fill(30).await;
+        let log = TestLog::create(root.path(), small_segments()).await;
+        log.fill(30).await;
+        test(disk, root.path().to_owned(), log).await;
+    });
+}
+
+#[test]
+fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can() {
+    on_stuck_disk(|disk, _, test| async move {
         let limits = RetentionLimits {
             bytes: Some(test.log.size_bytes() / 2),
             ..RetentionLimits::default()
@@ -202,7 +213,7 @@ fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can()
         let bases = test.bases();
         let left = test.read_all().await;
         for stuck in [true, false] {
-            disk.0.set(stuck);
+            disk.0.set(stuck.then_some(""));
             for kept in [StartKept::ByFirstSegment, StartKept::Durable] {
                 let removed = test.log.remove_segments(start, kept, Duration::ZERO).await;
                 let removed = removed.expect("it is not offline").segments;
