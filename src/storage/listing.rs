@@ -8,7 +8,7 @@ use thalweg_types::Offset;
 
 use crate::error::LogError;
 use crate::moving::LEAVING;
-use crate::name::{CleanStep, FileKind, clean_step, file_kind};
+use crate::name::{CleanStep, FileKind, clean_step, deleted_log, file_kind};
 use crate::quarantine::QUARANTINE;
 
 /// The files of a partition directory that matter.
@@ -22,7 +22,8 @@ pub(crate) struct Listing {
     pub(crate) txn_indexes: BTreeSet<Offset>,
     /// Segments that have another index file.
     pub(crate) indexed: BTreeSet<Offset>,
-    /// Files to remove: of interrupted operations, and indexes without a log (ST-9, ST-14).
+    /// Files to remove, in that order: of interrupted operations, and indexes without a log (ST-9, ST-14). A
+    /// `.log.deleted` says of indexes that their `.log` is not lost, and goes after all of them.
     pub(crate) leftovers: Vec<String>,
     /// Length of the file of the next segment.
     pub(crate) next: Option<u64>,
@@ -113,5 +114,7 @@ pub(crate) async fn list(dir: &Path) -> Result<Listing, LogError> {
         .into_iter()
         .filter(|(base, _)| !listing.logs.contains_key(base));
     listing.leftovers.extend(orphans.map(|(_, name)| name));
+    let leftovers = &mut listing.leftovers;
+    leftovers.sort_by_key(|name| deleted_log(name).is_some());
     Ok(listing)
 }

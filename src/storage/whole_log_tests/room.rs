@@ -12,8 +12,9 @@ use thalweg_reactor::Runtime;
 use thalweg_reactor::disk::{Disk, Operation, Verdict};
 use thalweg_types::{Offset, TimestampMs};
 
-use super::{TestLog, log_file, on_both_engines, small_segments};
-use crate::{AppendError, LogEvent, LogOptions, Recovery, RetentionLimits, StartKept};
+use super::{TestLog, file, log_file, on_both_engines, small_segments};
+use crate::name::deleted_path;
+use crate::{AppendError, LogError, LogEvent, LogOptions, Recovery, RetentionLimits, StartKept};
 
 struct SmallDisk(PathBuf);
 
@@ -226,5 +227,39 @@ fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can()
             assert_eq!(test.read_all().await, left);
         }
         assert_eq!(test.bases()[0], start.0);
+    });
+}
+
+/// A `.log.deleted` that was gone before the indexes of its segment would leave nothing to tell that it is not lost.
+#[test]
+fn st_20_a_start_that_can_not_remove_an_index_can_be_tried_again() {
+    on_stuck_disk(|disk, root, test| async move {
+        let (second, end) = (Offset(test.bases()[1]), test.log.written_end());
+        test.log.flush().await.expect("flushed");
+        test.kill().await;
+        // As a crash of a broker leaves it that takes the `.log` away first.
+        let log = log_file(&root, 0);
+        let aside = deleted_path(&log);
+        std::fs::rename(&log, &aside).expect("renamed");
+        let recovery = Recovery::AfterCrash {
+            recovery_point: end,
+        };
+        for suffix in ["index", "timeindex"] {
+            assert!(file(&root, 0, suffix).exists(), "{suffix}");
+        }
+        for stuck in [".index", ".timeindex"] {
+            disk.0.set(Some(stuck));
+            let opened = TestLog::open(&root, small_segments(), recovery).await;
+            match opened {
+                Err(LogError::Io { path, .. }) => assert!(path.to_string_lossy().ends_with(stuck)),
+                Err(error) => panic!("{stuck}: {error}"),
+                Ok(_) => panic!("{stuck}: can not be removed"),
+            }
+            assert!(aside.exists(), "{stuck}");
+        }
+        disk.0.set(None);
+        let opened = TestLog::open(&root, small_segments(), recovery).await;
+        assert_eq!(opened.expect("opened").0.log.start_offset(), second);
+        assert!(!aside.exists());
     });
 }
