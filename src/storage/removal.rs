@@ -2,7 +2,7 @@
 //!
 //! Order (ST-14): the caller finds what is due ([`Log::due`]), moves the log's start
 //! ([`Log::raise_start`]) and makes that durable; then files are renamed to `.deleted`, the oldest
-//! segment first and of each the `.log` first, and unlinked in a while. A crash before the start is
+//! segment first and of each the `.log` behind its indexes, and unlinked in a while. A crash before the start is
 //! durable leaves the old content; after it, the new one: what is still there below the start is served to
 //! nobody, and due at the next look. On a full disk nothing can be made durable before something is
 //! removed: [`StartKept::ByFirstSegment`]. Reads in flight hold open files.
@@ -81,6 +81,14 @@ pub(crate) fn files_of(dir: &Path, base: Offset) -> [PathBuf; 4] {
         time_index_path(dir, base),
         txn_index_path(dir, base),
     ]
+}
+
+/// The same, in the order in which retention takes them away. A `.log` without indexes is whole, so that one which can
+/// not go yet stays a segment; an index without its `.log` would say that this is lost. What was aborted is served
+/// as committed without the index that says so, so that goes last: what is left of it belongs to nothing.
+pub(crate) fn in_order_of_removal(dir: &Path, base: Offset) -> [PathBuf; 4] {
+    let [log, offsets, times, aborted] = files_of(dir, base);
+    [offsets, times, log, aborted]
 }
 
 impl Log {
@@ -222,12 +230,13 @@ impl Log {
             removed.bytes += segment.size.get();
         }
         self.put_back(&gone[removed.segments..]);
+        // Indexes of a segment that stays may be among it.
+        self.unlink_later(aside, delay);
         if removed.segments == 0 {
             return Ok(removed);
         }
         failpoint::pass("removal: all renamed");
         self.inner.files_unsynced();
-        self.unlink_later(aside, delay);
         self.remove_useless_snapshots().await?;
         let state = self.inner.state.borrow();
         let counters = &mut state.options.metrics.borrow_mut().counters;
@@ -261,42 +270,20 @@ impl Log {
         state.segments.splice(..0, left.iter().cloned());
     }
 
-    /// As [`Log::set_aside`], of a segment that stays where there is no room even to remove its `.log`.
+    /// Takes the files of a segment away, which stays one where there is no room for that.
     async fn take_away(&self, base: Offset, aside: &mut Vec<PathBuf>) -> Result<Taken, LogError> {
-        let [log, offsets, times, aborted] = files_of(&self.inner.dir, base);
-        let log_aside = deleted_path(&log);
-        // An index without its `.log` would say at the next start that this is lost, unless it is there by its other name.
-        let (has_name_aside, before, behind) = match fs::rename(&log, &log_aside).await {
-            Ok(()) => {
-                failpoint::pass("removal: file renamed");
-                (true, vec![], vec![offsets, times, aborted])
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                (false, vec![], vec![offsets, times, aborted])
-            }
-            Err(error) if is_lack_of_room(&error) => {
-                (false, vec![offsets, times, log], vec![aborted])
-            }
-            Err(error) => return self.or_offline("take away", &log, Err(error)),
-        };
-        for path in before {
+        let [needed @ .., aborted] = in_order_of_removal(&self.inner.dir, base);
+        for path in needed {
             match rename_or_remove(&path, aside).await {
                 Err(error) if is_lack_of_room(&error) => return Ok(Taken::NotNow),
                 other => self.or_offline("take away", &path, other)?,
             }
         }
-        let mut is_all = true;
-        for path in behind {
-            match rename_or_remove(&path, aside).await {
-                Err(error) if is_lack_of_room(&error) => {
-                    tracing::warn!(path = %path.display(), %error, "removed at the next start");
-                    is_all = false;
-                }
-                other => self.or_offline("take away", &path, other)?,
+        match rename_or_remove(&aborted, aside).await {
+            Err(error) if is_lack_of_room(&error) => {
+                tracing::warn!(path = %aborted.display(), %error, "removed at the next start");
             }
-        }
-        if has_name_aside && is_all {
-            aside.push(log_aside);
+            other => self.or_offline("take away", &aborted, other)?,
         }
         Ok(Taken::Away)
     }
@@ -355,6 +342,9 @@ async fn rename_or_remove(path: &Path, aside: &mut Vec<PathBuf>) -> io::Result<(
 impl Log {
     /// Unlinks files in a while, and again until they are gone.
     pub(crate) fn unlink_later(&self, files: Vec<PathBuf>, delay: Duration) {
+        if files.is_empty() {
+            return;
+        }
         let (leftovers, health) = self.leftovers();
         task::spawn(async move {
             time::sleep(delay).await;

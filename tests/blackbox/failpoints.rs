@@ -96,11 +96,11 @@ fn st_14_a_roll_that_ends_at_any_step() {
 
 #[test]
 fn st_14_a_deletion_that_ends_at_any_step() {
-    // Files of two segments and of their snapshots are renamed; the `.log` of a segment first.
+    // Files of two segments are renamed; the `.log` of each behind its two indexes.
     let steps = [
         ("removal: start kept", 1),
-        ("removal: file renamed", 1),
         ("removal: file renamed", 2),
+        ("removal: file renamed", 3),
         ("removal: all renamed", 1),
         ("removal: file unlinked", 1),
         ("removal: file unlinked", 2),

@@ -113,9 +113,9 @@ impl Work {
         Ok(())
     }
 
-    /// Retention takes segments away when it is durable that the log begins behind them, and of each the `.log` first, by
-    /// another name, and only then its indexes. One that has indexes and neither is gone for another reason. After a
-    /// loss of power that is no damage where the name may not have been on the disk yet.
+    /// Retention takes segments away when it is durable that the log begins behind them, and of each the `.log` behind its
+    /// indexes; Kafka's takes it first, by another name. One that has indexes and neither is gone for another reason. After
+    /// a loss of power that is no damage where the name may not have been on the disk yet.
     pub(super) fn check_begins(
         &self,
         opening: &Opening,

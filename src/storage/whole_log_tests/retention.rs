@@ -11,7 +11,7 @@ use super::{
     on_plain_engine, small_segments,
 };
 use crate::name::deleted_path;
-use crate::removal::files_of;
+use crate::removal::in_order_of_removal;
 use crate::{Due, Opening, ReadError, Recovery, RetentionLimits, StartKept};
 use thalweg_protocol::records::Codec;
 
@@ -299,7 +299,7 @@ fn st_14_a_crash_at_any_step_of_a_deletion_leaves_the_old_content_or_the_new() {
         assert!(gone.len() >= 2 && all.contains(&found.start.0));
         let steps: Vec<_> = gone
             .iter()
-            .flat_map(|base| files_of(Path::new("t-0"), Offset(*base)))
+            .flat_map(|base| in_order_of_removal(Path::new("t-0"), Offset(*base)))
             .collect();
         let tail: u64 = all
             .range(found.start.0..)

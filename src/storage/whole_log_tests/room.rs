@@ -263,3 +263,45 @@ fn st_20_a_start_that_can_not_remove_an_index_can_be_tried_again() {
         assert!(!aside.exists());
     });
 }
+
+/// Retention would count it as gone otherwise, and it would keep its room until the next start.
+#[test]
+fn st_20_a_segment_of_which_a_file_can_not_be_removed_is_removed_at_a_later_look() {
+    for stuck in [".index", ".timeindex", ".log"] {
+        on_stuck_disk(|disk, root, test| async move {
+            test.log.flush().await.expect("flushed");
+            let (bases, start) = (test.bases(), Offset(test.bases()[2]));
+            test.log.raise_start(start);
+            let remove = async || {
+                let kept = StartKept::ByFirstSegment;
+                let removed = test.log.remove_segments(start, kept, Duration::ZERO).await;
+                removed.expect("it is not offline").segments
+            };
+            disk.0.set(Some(stuck));
+            assert_eq!(remove().await, 0, "{stuck}");
+            assert_eq!(test.bases(), bases, "{stuck}");
+            assert!(log_file(&root, 0).exists(), "{stuck}");
+            // What went of it is unlinked without waiting for that.
+            assert!(is_gone_soon(&root, ".deleted").await, "{stuck}");
+            disk.0.set(None);
+            assert_eq!(remove().await, 2, "{stuck}");
+            assert!(is_gone_soon(&root, ".deleted").await, "{stuck}");
+            for suffix in ["log", "index", "timeindex"] {
+                assert!(!file(&root, 0, suffix).exists(), "{stuck}: {suffix}");
+            }
+        });
+    }
+}
+
+/// Whether all files whose names end like this go in the background.
+async fn is_gone_soon(root: &Path, end: &str) -> bool {
+    for _ in 0..1_000 {
+        let names = std::fs::read_dir(root.join("t-0")).expect("a listing");
+        let mut names = names.map(|entry| entry.expect("an entry").file_name());
+        if !names.any(|name| name.to_string_lossy().ends_with(end)) {
+            return true;
+        }
+        thalweg_reactor::task::yield_now().await;
+    }
+    false
+}
