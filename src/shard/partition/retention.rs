@@ -69,6 +69,10 @@ impl Partition {
                 return;
             }
         };
+        // There was no room for a removal, or the first segment has to stay.
+        if removed.segments == 0 {
+            return;
+        }
         tracing::info!(partition = %name, segments = removed.segments, bytes = removed.bytes,
             start = due.start.0, reason = %due.reasons, "deleted segments");
         let epochs = self.replica.borrow().epochs().clone();
