@@ -193,18 +193,19 @@ impl Log {
         let Some(segment) = self.mark_damaged(index, position, first, reason) else {
             return false;
         };
-        self.look_soon(segment);
+        self.look_soon(segment, |_| ());
         true
     }
 
-    /// Has a segment looked through in the background.
-    pub(crate) fn look_soon(&self, segment: Rc<Segment>) {
+    /// Has a segment looked through in the background, and calls `ended` then, whatever came of it.
+    pub(crate) fn look_soon(&self, segment: Rc<Segment>, ended: impl FnOnce(&Segment) + 'static) {
         let log = Rc::downgrade(&self.inner);
         task::spawn(async move {
             // Unless it is closed by then.
             if let Some(inner) = log.upgrade() {
                 Log { inner }.look_at_suspect(&segment).await;
             }
+            ended(&segment);
         });
     }
 

@@ -18,7 +18,9 @@ use thalweg_types::limits::UNREADABLE_PAGES_MAX;
 
 use crate::indexes::BatchMark;
 use crate::log::Log;
+use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, CHECKSUM_CHUNK_BYTES, Search, Step};
+use crate::segment::Segment;
 
 /// The smallest unit that the page cache reads.
 pub(crate) const PAGE_BYTES: u64 = 4 * 1024;
@@ -133,12 +135,13 @@ impl Log {
         if segment.damage_at(position).is_some() || segment.is_suspect.replace(true) {
             return;
         }
+        let known = segment.damaged.borrow().clone();
         if self.disk_works().await {
             tracing::warn!(path = %path.display(), position, reason,
                 "can not be read: the segment is looked through");
             self.look_at_suspect(&segment).await;
         }
-        segment.is_suspect.set(false);
+        end_suspicion(&segment, &known);
     }
 
     /// Has those segments looked through of which the start could not read the end.
@@ -148,10 +151,12 @@ impl Log {
             let suspects = state.segments.iter().filter(|s| s.is_suspect.get());
             suspects.cloned().collect()
         };
-        if !unread.is_empty() && self.disk_works().await {
-            unread
-                .into_iter()
-                .for_each(|segment| self.look_soon(segment));
+        if unread.is_empty() || !self.disk_works().await {
+            return;
+        }
+        for segment in unread {
+            let known = segment.damaged.borrow().clone();
+            self.look_soon(segment, move |segment| end_suspicion(segment, &known));
         }
     }
 
@@ -160,6 +165,14 @@ impl Log {
         let health = Arc::clone(&self.inner.state.borrow().options.health);
         health.probe(Duration::ZERO).await;
         health.failure().is_none()
+    }
+}
+
+/// A look at what could not be read has ended, and may have failed: whoever comes upon the place again has it looked through
+/// again. Damage that somebody met meanwhile, beyond what was `known`, waits for a look as before.
+fn end_suspicion(segment: &Segment, known: &[DamagedRange]) {
+    if segment.damaged.borrow().as_slice() == known {
+        segment.is_suspect.set(false);
     }
 }
 
@@ -185,6 +198,8 @@ mod tests {
     struct Bad {
         file: PathBuf,
         bytes: Cell<Option<(u64, u64)>>,
+        /// There is no file handle for it.
+        no_handle: Cell<bool>,
     }
 
     impl Bad {
@@ -195,6 +210,13 @@ mod tests {
 
     impl Disk for Bad {
         fn before(&self, operation: &Operation<'_>) -> Verdict {
+            const EMFILE: i32 = 24;
+            if let Operation::Open(path, _) = operation
+                && self.no_handle.get()
+                && path.ends_with(&self.file)
+            {
+                return Verdict::Fails(EMFILE);
+            }
             let (Operation::Read(file, at), Some(bad)) = (operation, self.range()) else {
                 return Verdict::Goes;
             };
@@ -238,6 +260,7 @@ mod tests {
         let bad = Rc::new(Bad {
             file: PathBuf::from(SEGMENT),
             bytes: Cell::new(None),
+            no_handle: Cell::new(false),
         });
         let disk: Rc<dyn Disk> = bad.clone();
         let runtime = Runtime::simulated(disk).expect("a runtime");
@@ -355,18 +378,31 @@ mod tests {
         });
     }
 
+    /// Closes a log, and opens it again on a disk that has a bad sector where a batch begins.
+    async fn open_again(log: &TestLog, bad: &Bad, begins: u64, recovery: Recovery) -> TestLog {
+        // Without them a start reads all batches for theirs.
+        let mut epochs = EpochCache::default();
+        let _change = epochs.assign(LeaderEpoch(0), Offset(0));
+        log.log.store_epochs(&epochs).await.expect("stored");
+        let opening = Opening {
+            log_start: Some(Offset(0)),
+            known_end: Some(log.log.written_end()),
+            gaps: Gaps::Never,
+            ..recovery.into()
+        };
+        log.log.close().await.expect("closed");
+        bad.bytes.set(pages(begins, begins + 1));
+        let root = log.log.dir().parent().expect("its log directory");
+        let opened = TestLog::open(root, log.log.options(), opening).await;
+        opened.expect("opened").0
+    }
+
     /// Every start looks at the end of each closed segment, and needs none of them.
     #[test]
     fn st_19_a_bad_sector_at_the_end_of_a_closed_segment_keeps_no_log_from_opening() {
         on_bad_disk(|bad, mut log, places| async move {
             let all = read_over(&log).await.0;
             let end = log.log.written_end();
-            // Without them a start reads all batches for theirs.
-            let mut epochs = EpochCache::default();
-            let _change = epochs.assign(LeaderEpoch(0), Offset(0));
-            log.log.store_epochs(&epochs).await.expect("stored");
-            let dir = log.log.dir().to_owned();
-            let root = dir.parent().expect("its log directory");
             let (last, before) = (RECORDS * (places.len() as i64 - 1), RECORDS);
             for recovery in [
                 Recovery::AfterCleanStop,
@@ -374,17 +410,7 @@ mod tests {
                     recovery_point: end,
                 },
             ] {
-                let opening = Opening {
-                    log_start: Some(Offset(0)),
-                    known_end: Some(end),
-                    gaps: Gaps::Never,
-                    ..recovery.into()
-                };
-                log.log.close().await.expect("closed");
-                let begins = places[places.len() - 1].start;
-                bad.bytes.set(pages(begins, begins + 1));
-                let opened = TestLog::open(root, log.log.options(), opening).await;
-                log = opened.expect("opened").0;
+                log = open_again(&log, &bad, places[places.len() - 1].start, recovery).await;
                 while log.log.quarantined().is_empty() {
                     task::yield_now().await;
                 }
@@ -398,6 +424,28 @@ mod tests {
                 log.log.look_at_suspect(&segment).await;
                 assert_eq!(read_over(&log).await, (all.clone(), Vec::new()));
             }
+        });
+    }
+
+    /// It is told to readers with the offset at which they can go on, which they would never get otherwise.
+    #[test]
+    fn st_19_what_a_start_could_not_look_through_is_looked_through_when_it_is_met_again() {
+        on_bad_disk(|bad, log, places| async move {
+            let begins = places[places.len() - 1].start;
+            let log = open_again(&log, &bad, begins, Recovery::AfterCleanStop).await;
+            let segment = log.log.inner.state.borrow().segments[0].clone();
+            assert!(segment.is_suspect.get());
+            // The start could open it, and its look can not.
+            bad.no_handle.set(true);
+            for _ in 0..1_000 {
+                task::yield_now().await;
+            }
+            bad.no_handle.set(false);
+            assert!(log.log.quarantined().is_empty());
+            let path = segment.path();
+            log.log.note_unreadable(&path, begins, "EIO").await;
+            let lost = read_over(&log).await.1;
+            assert_eq!(lost, [RECORDS * (places.len() as i64 - 2)]);
         });
     }
 
