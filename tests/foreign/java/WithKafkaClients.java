@@ -4,8 +4,10 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.admin.Admin;
@@ -189,15 +191,20 @@ public final class WithKafkaClients {
         return got;
     }
 
-    /** Runs members, which read until they are stopped, commit and leave. */
+    /**
+     * Runs members, which read until they are stopped, commit and leave. None leaves before all have committed: the
+     * others would lose their partitions, and with them what they have not committed.
+     */
     private final class Members {
         private final List<String> values = Collections.synchronizedList(new ArrayList<>());
         private final List<Integer> assigned;
         private final AtomicBoolean stop = new AtomicBoolean();
+        private final CountDownLatch owing;
         private final List<Throwable> failures = Collections.synchronizedList(new ArrayList<>());
 
         Members(int members) {
             assigned = Collections.synchronizedList(new ArrayList<>(Collections.nCopies(members, 0)));
+            owing = new CountDownLatch(members);
         }
 
         private void run(int number) {
@@ -208,6 +215,8 @@ public final class WithKafkaClients {
                     assigned.set(number, consumer.assignment().size());
                 }
                 consumer.commitSync();
+                owing.countDown();
+                check(owing.await(PATIENCE.toSeconds(), TimeUnit.SECONDS), "a member has not committed");
             } catch (Throwable failure) {
                 failures.add(failure);
             }

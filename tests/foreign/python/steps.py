@@ -84,11 +84,16 @@ def until(what, holds):
 
 
 class Members:
-    """Runs members as threads. run(read, assigned, stop) reads until stop is set, commits and leaves."""
+    """Runs members as threads.
+
+    run(read, assigned, stop, committed) reads until stop is set, commits, calls committed and leaves. None leaves
+    before all have committed: the others would lose their partitions, and with them what they have not committed.
+    """
 
     def __init__(self, run, count):
         self.values, self.assigned, self.failures = [], [0] * count, []
         self.stop = threading.Event()
+        self.committed = threading.Barrier(count, timeout=PATIENCE_S)
         self.threads = [threading.Thread(target=self._run, args=(run, n)) for n in range(count)]
 
     def _run(self, run, number):
@@ -96,9 +101,10 @@ class Members:
             self.assigned[number] = partitions
 
         try:
-            run(self.values.append, assigned, self.stop)
+            run(self.values.append, assigned, self.stop, self.committed.wait)
         except BaseException as failure:
             self.failures.append(failure)
+            self.committed.abort()
             raise
 
     def consume(self, once_assigned):

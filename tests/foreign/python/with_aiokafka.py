@@ -69,7 +69,7 @@ async def read(count):
     return got
 
 
-async def member(read, assigned, stop):
+async def member(read, assigned, stop, committed):
     consumer = AIOKafkaConsumer(SHARED_TOPIC, **member_options())
     await consumer.start()
     while not stop.is_set():
@@ -78,6 +78,7 @@ async def member(read, assigned, stop):
                 read(record.value)
         assigned(len(consumer.assignment()))
     await consumer.commit()
+    committed()
     await consumer.stop()
 
 

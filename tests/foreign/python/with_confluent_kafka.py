@@ -97,7 +97,7 @@ def read(count):
     return got
 
 
-def member(read, assigned, stop):
+def member(read, assigned, stop, committed):
     consumer = consumer_of(**{"group.id": GROUP})
     consumer.subscribe([SHARED_TOPIC])
     while not stop.is_set():
@@ -106,6 +106,7 @@ def member(read, assigned, stop):
             read(message.value())
         assigned(len(consumer.assignment()))
     consumer.commit(asynchronous=False)
+    committed()
     consumer.close()
 
 

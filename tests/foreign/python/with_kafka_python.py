@@ -64,7 +64,7 @@ def read(count):
     return got
 
 
-def member(read, assigned, stop):
+def member(read, assigned, stop, committed):
     consumer = KafkaConsumer(SHARED_TOPIC, **member_options())
     while not stop.is_set():
         for batch in consumer.poll(timeout_ms=100).values():
@@ -72,6 +72,7 @@ def member(read, assigned, stop):
                 read(record.value)
         assigned(len(consumer.assignment()))
     consumer.commit()
+    committed()
     consumer.close()
 
 

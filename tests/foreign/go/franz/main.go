@@ -144,6 +144,7 @@ func member(stop context.Context, number int, all *steps.Members) {
 		fetches.EachRecord(func(record *kgo.Record) { all.Read(string(record.Value)) })
 	}
 	steps.Must(consumer.CommitUncommittedOffsets(ctx), "commit")
+	all.Committed()
 }
 
 func shareInGroup(admin *kadm.Client) {

@@ -19,6 +19,7 @@ type Members struct {
 	lock     sync.Mutex
 	assigned []int
 	values   []string
+	owing    sync.WaitGroup // those that have not committed
 }
 
 // Assigned tells how many partitions a member has.
@@ -41,6 +42,13 @@ func (all *Members) HaveShares() bool {
 	defer all.lock.Unlock()
 	share := SharedPartitions / len(all.assigned)
 	return !slices.ContainsFunc(all.assigned, func(own int) bool { return own != share })
+}
+
+// Committed tells that a member has committed, and waits until all have: when one leaves, the others lose their
+// partitions, and with them what they have not committed.
+func (all *Members) Committed() {
+	all.owing.Done()
+	all.owing.Wait()
 }
 
 func (all *Members) count() int {
@@ -80,6 +88,7 @@ func (sharing Sharing) Share(arguments Arguments) {
 // consume starts members, calls once each has its partitions, and returns what they read by then.
 func (sharing Sharing) consume(count int, wanted int, onceAssigned func()) []string {
 	all := &Members{assigned: make([]int, count)}
+	all.owing.Add(count)
 	stop, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	for member := range count {
