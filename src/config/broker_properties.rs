@@ -826,8 +826,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "socket.send.buffer.bytes",
         Kind::IntOrMinusOne(Bounds::at_least(1)),
         "-1",
-        "Send buffer (SO_SNDBUF) of each client's socket. -1 leaves it to the kernel's tuning, which gives more to \
-         those that are far away. Kafka's default is 102400.",
+        "Send buffer (SO_SNDBUF) of each client's socket. -1: 262144 for clients on the broker's own machine; for others the \
+         kernel's tuning, which gives more to those that are far away. Kafka's default is 102400.",
     )
     .active(),
     Property::broker_unset(

@@ -34,7 +34,8 @@ pub struct Limits {
     /// of an answer, or its end. Also bounds the flush before a close.
     pub write_window: Duration,
     /// Bytes that the kernel keeps for a client on their way (`socket.send.buffer.bytes`); `None`: as it sees
-    /// fit, more for clients that are far away.
+    /// fit, more for clients that are far away, and [`thalweg_types::limits::LOCAL_SEND_BUFFER_BYTES`] for those on this
+    /// host.
     pub send_buffer_bytes: Option<u32>,
     /// Memory of admitted requests on one shard, in bytes.
     pub request_memory_bytes: u64,

@@ -16,6 +16,7 @@ use thalweg_metrics::{Cause, CloseReason, Stage};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::time;
 use thalweg_types::ListenerIndex;
+use thalweg_types::limits::LOCAL_SEND_BUFFER_BYTES;
 
 use crate::account::Arrival;
 use crate::budget::Kind;
@@ -24,7 +25,7 @@ use crate::frame::{FrameBuffer, FrameError, PREFIX_BYTES};
 use crate::read_buffers::Memory;
 use crate::shard_net::ShardNet;
 use crate::writer::write_answers;
-use crate::{Closing, Dispatch, MemoryPermit, Service, Unread, Verdict};
+use crate::{Closing, Dispatch, Limits, MemoryPermit, Service, Unread, Verdict};
 
 /// Turns of both halves before other tasks of the shard may run.
 const TURNS_MAX: usize = 32;
@@ -49,7 +50,7 @@ pub async fn serve<S: Service>(
     service: Rc<S>,
     net: Rc<ShardNet>,
 ) -> CloseReason {
-    if let Some(bytes) = net.limits().send_buffer_bytes
+    if let Some(bytes) = send_buffer(&stream, net.limits())
         && let Err(error) = stream.set_send_buffer(bytes)
     {
         tracing::debug!(%error, "the kernel chooses the size of a send buffer");
@@ -67,6 +68,16 @@ pub async fn serve<S: Service>(
     }
     link.net.report_end(&link.conn, &closing);
     closing.reason
+}
+
+/// Bytes that the kernel is asked to bound a send buffer to; `None` leaves it to the kernel.
+fn send_buffer(stream: &Stream, limits: &Limits) -> Option<u32> {
+    let ours = || {
+        stream
+            .peer_is_on_this_host()
+            .then_some(LOCAL_SEND_BUFFER_BYTES)
+    };
+    limits.send_buffer_bytes.or_else(ours)
 }
 
 async fn run<S: Service>(link: &Link, service: &Rc<S>) -> Closing {
@@ -400,5 +411,29 @@ fn bad_frame(link: &Link, error: FrameError) -> Closing {
     Closing {
         reason: CloseReason::BadFrame,
         detail: Some(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use thalweg_reactor::net::Listener;
+    use thalweg_reactor::{Runtime, RuntimeOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_client_on_this_host_has_our_send_buffer_where_none_was_asked_for() {
+        let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+        runtime.block_on(async {
+            let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let client = Stream::connect(listener.local_addr().unwrap())
+                .await
+                .unwrap();
+            let mut limits = Limits::default();
+            assert_eq!(send_buffer(&client, &limits), Some(LOCAL_SEND_BUFFER_BYTES));
+            client.set_send_buffer(LOCAL_SEND_BUFFER_BYTES).unwrap();
+            limits.send_buffer_bytes = Some(5);
+            assert_eq!(send_buffer(&client, &limits), Some(5));
+        });
     }
 }

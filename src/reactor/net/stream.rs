@@ -108,6 +108,13 @@ impl Stream {
         Ok(setsockopt(&self.tcp, sockopt::SndBuf, &bytes)?)
     }
 
+    /// Whether the other end is on this machine: on a loopback address, or on the one that this end has.
+    pub fn peer_is_on_this_host(&self) -> bool {
+        let peer = self.peer.ip().to_canonical();
+        let this = || self.local_addr().map(|own| own.ip().to_canonical());
+        peer.is_loopback() || this().is_ok_and(|own| own == peer)
+    }
+
     /// The other end.
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer

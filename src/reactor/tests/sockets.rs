@@ -241,6 +241,15 @@ fn a_send_buffer_bounds_what_the_kernel_holds() {
 }
 
 #[test]
+fn a_peer_on_this_host_is_told_from_others() {
+    let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+    runtime.block_on(async {
+        let (client, server) = pair().await;
+        assert!(client.peer_is_on_this_host() && server.peer_is_on_this_host());
+    });
+}
+
+#[test]
 fn accepted_connections_go_to_another_thread() {
     const CONNECTIONS: usize = 20;
     let (hand_over, mut take) = mailbox::channel(2);
