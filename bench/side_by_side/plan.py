@@ -18,7 +18,7 @@ class Step:
     # tools: Kafka's own performance tools.
     kind: str
     workload: str
-    # Engines of the floor that take part; both where files are written in large pieces.
+    # Engines of the floor that take part; both in the workloads of the quick comparison that write files in large pieces.
     floor: tuple = ()
     quick: bool = False
 
@@ -33,16 +33,16 @@ STEPS = (
     Step("catch-up", "cold", "catch-up", quick=True),
     Step("kafka-tools", "tools", ""),
     Step("own-knee", "own_knee", "bulk-produce"),
-    Step("headline-1-producer", "closed", "headline-1-producer", floor=BOTH),
-    Step("headline-3-producers", "closed", "headline-3-producers", floor=BOTH),
-    Step("headline-10-producers", "closed", "headline-10-producers", floor=BOTH),
+    Step("headline-1-producer", "closed", "headline-1-producer", floor=INLINE),
+    Step("headline-3-producers", "closed", "headline-3-producers", floor=INLINE),
+    Step("headline-10-producers", "closed", "headline-10-producers", floor=INLINE),
     Step("headline-1-producer-acks-0", "closed", "headline-1-producer-acks-0"),
     Step("headline-3-producers-acks-0", "closed", "headline-3-producers-acks-0"),
     Step("headline-10-producers-acks-0", "closed", "headline-10-producers-acks-0"),
-    Step("two-million-writes", "closed", "two-million-writes", floor=BOTH),
-    Step("bulk-1-partition", "closed", "bulk-1-partition", floor=BOTH),
-    Step("bulk-256-partitions", "closed", "bulk-256-partitions", floor=BOTH),
-    Step("bulk-2000-partitions", "closed", "bulk-2000-partitions", floor=BOTH),
+    Step("two-million-writes", "closed", "two-million-writes", floor=INLINE),
+    Step("bulk-1-partition", "closed", "bulk-1-partition", floor=INLINE),
+    Step("bulk-256-partitions", "closed", "bulk-256-partitions", floor=INLINE),
+    Step("bulk-2000-partitions", "closed", "bulk-2000-partitions", floor=INLINE),
     Step("bulk-10000-partitions", "closed", "bulk-10000-partitions"),
     Step("lone-record", "closed", "lone-record", floor=INLINE),
     Step("one-record-1000", "closed", "one-record-1000", floor=INLINE),
