@@ -14,6 +14,8 @@ use crate::workload::{Consume, Produce, ReadFrom, Workload};
 
 /// Dirty pages below this let the next round begin.
 const DIRTY_KIB_MAX: u64 = 64 * 1024;
+/// Partitions asked for at once: Kafka's controller refuses requests that make more than 10,000 records of metadata.
+const PARTITIONS_TOGETHER: usize = 5_000;
 /// How long to wait for that where nothing else is said.
 pub const SETTLE_MAX: Duration = Duration::from_secs(15);
 
@@ -28,12 +30,18 @@ pub fn create_topic(
     settings: &BTreeMap<String, String>,
 ) -> Result<()> {
     let pair = |(key, value): (&String, &String)| (key.clone(), value.clone());
+    let first = partitions.min(PARTITIONS_TOGETHER);
     cluster.create_topic(&NewTopic {
         name: name.to_owned(),
-        partitions: Some(i32::try_from(partitions)?),
+        partitions: Some(i32::try_from(first)?),
         replication_factor: Some(1),
         configs: settings.iter().map(pair).collect(),
     })?;
+    let mut created = first;
+    while created < partitions {
+        created = partitions.min(created + PARTITIONS_TOGETHER);
+        cluster.create_partitions(name, i32::try_from(created)?)?;
+    }
     // Leaders may take a moment until they lead.
     let all: Vec<i32> = (0..i32::try_from(partitions)?).collect();
     cluster.offsets(name, &all, OffsetSpec::Latest)?;

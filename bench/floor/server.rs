@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::uio::pwritev;
-use thalweg_types::limits::LOCAL_SEND_BUFFER_BYTES;
+use thalweg_types::limits::LOCAL_SOCKET_BUFFER_BYTES;
 
 use super::conn::{Conn, Done};
 use super::log::{Log, Piece};
@@ -165,8 +165,9 @@ impl Server {
                 Ok((socket, _)) => {
                     socket.set_nonblocking(true)?;
                     socket.set_nodelay(true)?;
-                    let send_buffer = LOCAL_SEND_BUFFER_BYTES as usize;
-                    setsockopt(&socket, sockopt::SndBuf, &send_buffer)?;
+                    let buffer = LOCAL_SOCKET_BUFFER_BYTES as usize;
+                    setsockopt(&socket, sockopt::SndBuf, &buffer)?;
+                    setsockopt(&socket, sockopt::RcvBuf, &buffer)?;
                     let index = self.conns.iter().position(Option::is_none);
                     let index = index.unwrap_or(self.conns.len());
                     let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;

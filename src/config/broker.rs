@@ -283,6 +283,12 @@ impl BrokerConfig {
         self.int("socket.request.max.bytes").unsigned_abs()
     }
 
+    /// `socket.receive.buffer.bytes`; `None` = as the kernel tunes it, and as we do for clients on this host.
+    #[must_use]
+    pub fn socket_receive_buffer_bytes(&self) -> Option<u32> {
+        u32::try_from(self.int("socket.receive.buffer.bytes")).ok()
+    }
+
     /// `socket.send.buffer.bytes`; `None` = as the kernel tunes it, and as we do for clients on this host.
     #[must_use]
     pub fn socket_send_buffer_bytes(&self) -> Option<u32> {

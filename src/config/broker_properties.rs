@@ -811,10 +811,11 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
     Property::broker(
         "socket.receive.buffer.bytes",
         Kind::IntOrMinusOne(Bounds::at_least(1)),
-        "102400",
-        "Receive buffer that Kafka gives its sockets. Here the kernel's tuning decides.",
+        "-1",
+        "Receive buffer (SO_RCVBUF) of each client's socket. -1: 262144 for clients on the broker's own machine; for \
+         others the kernel's tuning. Kafka's default is 102400.",
     )
-    .no_meaning(),
+    .active(),
     Property::broker(
         "socket.request.max.bytes",
         POSITIVE_INT,

@@ -34,9 +34,11 @@ pub struct Limits {
     /// of an answer, or its end. Also bounds the flush before a close.
     pub write_window: Duration,
     /// Bytes that the kernel keeps for a client on their way (`socket.send.buffer.bytes`); `None`: as it sees
-    /// fit, more for clients that are far away, and [`thalweg_types::limits::LOCAL_SEND_BUFFER_BYTES`] for those on this
-    /// host.
+    /// fit, more for clients that are far away, and [`thalweg_types::limits::LOCAL_SOCKET_BUFFER_BYTES`] for those on
+    /// this host.
     pub send_buffer_bytes: Option<u32>,
+    /// The same of what has come and was not read yet (`socket.receive.buffer.bytes`).
+    pub receive_buffer_bytes: Option<u32>,
     /// Memory of admitted requests on one shard, in bytes.
     pub request_memory_bytes: u64,
     /// Memory of finished answers that wait for the sockets of one shard, in bytes. When reached, no
@@ -60,6 +62,7 @@ impl Default for Limits {
             frame_window_bytes: 64 * 1024,
             write_window: Duration::from_secs(60),
             send_buffer_bytes: None,
+            receive_buffer_bytes: None,
             request_memory_bytes: SHARD_REQUEST_MEMORY_BYTES,
             answer_memory_bytes: SHARD_ANSWER_MEMORY_BYTES,
             answer_pressure: Duration::from_millis(ANSWER_PRESSURE_MS),

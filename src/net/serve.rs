@@ -16,7 +16,7 @@ use thalweg_metrics::{Cause, CloseReason, Stage};
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::time;
 use thalweg_types::ListenerIndex;
-use thalweg_types::limits::LOCAL_SEND_BUFFER_BYTES;
+use thalweg_types::limits::LOCAL_SOCKET_BUFFER_BYTES;
 
 use crate::account::Arrival;
 use crate::budget::Kind;
@@ -50,10 +50,8 @@ pub async fn serve<S: Service>(
     service: Rc<S>,
     net: Rc<ShardNet>,
 ) -> CloseReason {
-    if let Some(bytes) = send_buffer(&stream, net.limits())
-        && let Err(error) = stream.set_send_buffer(bytes)
-    {
-        tracing::debug!(%error, "the kernel chooses the size of a send buffer");
+    if let Err(error) = SocketBuffers::of(&stream, net.limits()).apply(&stream) {
+        tracing::debug!(%error, "the kernel chooses the size of a socket's buffers");
     }
     let membership = net.enter(listener, stream.peer_addr());
     let link = Link {
@@ -70,14 +68,33 @@ pub async fn serve<S: Service>(
     closing.reason
 }
 
-/// Bytes that the kernel is asked to bound a send buffer to; `None` leaves it to the kernel.
-fn send_buffer(stream: &Stream, limits: &Limits) -> Option<u32> {
-    let ours = || {
-        stream
+/// Bytes of SO_SNDBUF and of SO_RCVBUF; `None` leaves one to the kernel.
+#[derive(Debug, PartialEq, Eq)]
+struct SocketBuffers {
+    send: Option<u32>,
+    receive: Option<u32>,
+}
+
+impl SocketBuffers {
+    fn of(stream: &Stream, limits: &Limits) -> SocketBuffers {
+        let local = stream
             .peer_is_on_this_host()
-            .then_some(LOCAL_SEND_BUFFER_BYTES)
-    };
-    limits.send_buffer_bytes.or_else(ours)
+            .then_some(LOCAL_SOCKET_BUFFER_BYTES);
+        SocketBuffers {
+            send: limits.send_buffer_bytes.or(local),
+            receive: limits.receive_buffer_bytes.or(local),
+        }
+    }
+
+    fn apply(&self, stream: &Stream) -> io::Result<()> {
+        if let Some(bytes) = self.send {
+            stream.set_send_buffer(bytes)?;
+        }
+        if let Some(bytes) = self.receive {
+            stream.set_receive_buffer(bytes)?;
+        }
+        Ok(())
+    }
 }
 
 async fn run<S: Service>(link: &Link, service: &Rc<S>) -> Closing {
@@ -422,18 +439,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_on_this_host_has_our_send_buffer_where_none_was_asked_for() {
+    fn a_client_on_this_host_has_our_buffers_where_none_were_asked_for() {
         let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
         runtime.block_on(async {
             let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
             let client = Stream::connect(listener.local_addr().unwrap())
                 .await
                 .unwrap();
-            let mut limits = Limits::default();
-            assert_eq!(send_buffer(&client, &limits), Some(LOCAL_SEND_BUFFER_BYTES));
-            client.set_send_buffer(LOCAL_SEND_BUFFER_BYTES).unwrap();
-            limits.send_buffer_bytes = Some(5);
-            assert_eq!(send_buffer(&client, &limits), Some(5));
+            let mut limits = Limits {
+                send_buffer_bytes: Some(5),
+                ..Limits::default()
+            };
+            let buffers = SocketBuffers::of(&client, &limits);
+            let ours = Some(LOCAL_SOCKET_BUFFER_BYTES);
+            assert_eq!(
+                buffers,
+                SocketBuffers {
+                    send: Some(5),
+                    receive: ours
+                }
+            );
+            limits.send_buffer_bytes = None;
+            limits.receive_buffer_bytes = Some(6);
+            let buffers = SocketBuffers::of(&client, &limits);
+            assert_eq!(
+                buffers,
+                SocketBuffers {
+                    send: ours,
+                    receive: Some(6)
+                }
+            );
+            buffers.apply(&client).unwrap();
         });
     }
 }

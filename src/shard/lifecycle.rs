@@ -432,6 +432,7 @@ fn limits(config: &BrokerConfig, shards: usize) -> Limits {
         frame_window: milliseconds(config.request_progress_timeout_ms()),
         write_window: milliseconds(config.response_write_timeout_ms()),
         send_buffer_bytes: config.socket_send_buffer_bytes(),
+        receive_buffer_bytes: config.socket_receive_buffer_bytes(),
         request_memory_bytes: config
             .queued_max_request_bytes()
             .map_or(defaults.request_memory_bytes, |total| {

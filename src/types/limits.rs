@@ -137,10 +137,11 @@ pub const APPEND_IOVECS_MAX: usize = 1_024;
 /// Bytes of one `sendfile` call before the connection's task lets others of its shard run.
 pub const SENDFILE_QUANTUM_BYTES: usize = 512 * 1024;
 
-/// Send buffer (SO_SNDBUF) of a client on the broker's own machine, in bytes, where `socket.send.buffer.bytes` leaves it
-/// to us; the kernel takes twice as many, and no more than twice `net.core.wmem_max`. There is no distance to fill, and
-/// what lies in the megabytes that the kernel would grow it to has left the caches when it is read.
-pub const LOCAL_SEND_BUFFER_BYTES: u32 = 256 * 1024;
+/// Send and receive buffer (SO_SNDBUF, SO_RCVBUF) of a client on the broker's own machine, in bytes, where
+/// `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` leave them to us; the kernel takes twice as many, and no
+/// more than twice `net.core.wmem_max` and `rmem_max`. There is no distance to fill, and what lies in the megabytes that
+/// the kernel would grow them to has left the caches when it is read.
+pub const LOCAL_SOCKET_BUFFER_BYTES: u32 = 256 * 1024;
 
 /// How long what was written to a log counts as being in the page cache without asking, in milliseconds.
 pub const HOT_TAIL_MS: u64 = 2_000;

@@ -108,6 +108,15 @@ impl Stream {
         Ok(setsockopt(&self.tcp, sockopt::SndBuf, &bytes)?)
     }
 
+    /// Bounds what the kernel holds of what has come and was not read yet (SO_RCVBUF), as [`Stream::set_send_buffer`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set_receive_buffer(&self, bytes: u32) -> io::Result<()> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(setsockopt(&self.tcp, sockopt::RcvBuf, &bytes)?)
+    }
+
     /// Whether the other end is on this machine: on a loopback address, or on the one that this end has.
     pub fn peer_is_on_this_host(&self) -> bool {
         let peer = self.peer.ip().to_canonical();

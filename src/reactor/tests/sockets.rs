@@ -216,6 +216,14 @@ fn all_waiting<A, B>(reader: &task::Task<A>, writer: &task::Task<B>) -> bool {
     !reader.is_finished() && !writer.is_finished()
 }
 
+/// Bytes that can be sent to a peer that reads nothing.
+async fn filled(stream: &Stream) -> usize {
+    stream.writable().await.unwrap();
+    let piece = [Bytes::from(vec![0; 64 * 1024])];
+    let sends = || stream.try_write_vectored(&piece, More::No).unwrap();
+    std::iter::repeat_with(sends).take_while(|n| *n > 0).sum()
+}
+
 /// To a peer that reads nothing goes what the buffers hold.
 #[test]
 fn a_send_buffer_bounds_what_the_kernel_holds() {
@@ -227,14 +235,7 @@ fn a_send_buffer_bounds_what_the_kernel_holds() {
             if let Some(bytes) = send_buffer {
                 server.set_send_buffer(bytes).unwrap();
             }
-            server.writable().await.unwrap();
-            let piece = [Bytes::from(vec![0; 64 * 1024])];
-            let sends = || server.try_write_vectored(&piece, More::No).unwrap();
-            held.push(
-                std::iter::repeat_with(sends)
-                    .take_while(|n| *n > 0)
-                    .sum::<usize>(),
-            );
+            held.push(filled(&server).await);
         }
         assert!(held[0] > 0 && held[0] * 2 < held[1], "{held:?}");
     });
@@ -246,6 +247,22 @@ fn a_peer_on_this_host_is_told_from_others() {
     runtime.block_on(async {
         let (client, server) = pair().await;
         assert!(client.peer_is_on_this_host() && server.peer_is_on_this_host());
+    });
+}
+
+/// Of a peer that sends what nobody reads comes what the buffers hold.
+#[test]
+fn a_receive_buffer_bounds_what_the_kernel_holds() {
+    let runtime = Runtime::new(RuntimeOptions::default()).unwrap();
+    runtime.block_on(async {
+        let mut held = Vec::new();
+        for receive_buffer in [16 * 1024, 128 * 1024] {
+            let (client, server) = pair().await;
+            client.set_send_buffer(16 * 1024).unwrap();
+            server.set_receive_buffer(receive_buffer).unwrap();
+            held.push(filled(&client).await);
+        }
+        assert!(held[0] > 0 && held[0] < held[1], "{held:?}");
     });
 }
 
