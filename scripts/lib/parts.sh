@@ -2,7 +2,7 @@
 # Sourced, never run; expects say.sh and install.sh, and the root of the checkout as the folder.
 
 ROOT=$PWD
-passed_sum=0 failed_sum=0 skipped_sum=0
+passed_sum=0 failed_sum=0 skipped_sum=0 flaky=()
 part_log=$(mktemp "${TMPDIR:-/tmp}/thalweg-test.XXXXXX")
 trap 'rm -f "$part_log"' EXIT
 
@@ -69,6 +69,7 @@ foreign_clients() {
   tests/foreign/run "$@" 2>&1 | tee "$part_log" || true
   grep -q '^foreign: ' "$part_log" || count_failure
   count_lines 's/^foreign: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p'
+  mapfile -t flaky < <(grep '^FLAKY: ' "$part_log")
 }
 
 # The tools of tests/foreign come from registries while the compiler works.
@@ -106,6 +107,7 @@ count_lines() {
 
 closing_line() {
   say "done"
+  [ "${#flaky[@]}" -eq 0 ] || printf '%s\n' "${flaky[@]}"
   printf '%d passed, %d failed, %d skipped\n' "$passed_sum" "$failed_sum" "$skipped_sum"
   [ "$failed_sum" -eq 0 ] && [ "$passed_sum" -gt 0 ]
 }

@@ -1,7 +1,7 @@
 # Helpers for the cases: brokers of either kind, Kafka's tools, comparisons. Sourced by each case.
 #
 # From the runner: ROOT, FOREIGN, AGAINST (thalweg or kafka), BINARY, SHARDS, LONG (0 or 1), JARS,
-# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), WORK (an empty folder of this case),
+# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), WORK (an empty folder of this case), PORTS (a folder),
 # CLASS_ARCHIVE (of archive_classes, or not set), and for the shared broker BOOTSTRAP and DATA.
 
 set -euo pipefail
@@ -80,9 +80,29 @@ archive_classes() {
   [ ! -e "$1" ] || export CLASS_ARCHIVE="$1"
 }
 
+# The other cases of the run get another one, also while nobody listens on it.
 free_port() {
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+  local port
+  while :; do
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])') ||
+      return
+    if mkdir "$PORTS/$port" 2>/dev/null; then break; fi
+  done
+  printf '%s\n' "$port"
 }
+
+# within SECONDS WHAT COMMAND...: runs it until it succeeds; what is true a moment later is no failure.
+within() {
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || fail "never: $what"
+    sleep 0.2
+  done
+}
+
+# has FILE PATTERN: whether some line matches the extended regular expression.
+has() { grep -Eqs -- "$2" "$1"; }
 
 # start_broker FOLDER [key=value]...: starts a broker of the kind AGAINST names on FOLDER and sets
 # BOOTSTRAP, DATA (its log directory), BROKER_LOG and BROKER_PID. Settings are Kafka's.
@@ -112,15 +132,17 @@ start_thalweg() {
   "$BINARY" serve "${data[@]}" --listen "$BOOTSTRAP" --shards "$SHARDS" \
     --metrics-listen none "${settings[@]}" >>"$BROKER_LOG" 2>&1 &
   BROKER_PID=$!
-  wait_for_line 'listening.*address' 30
+  wait_for_line 'listening.*address' 60
 }
 
 # serve_config FILE: starts Thalweg, whatever AGAINST says, as a configuration file says.
 # BROKER_LOG begins anew.
 serve_config() {
-  "$BINARY" serve --config "$1" --shards "$SHARDS" --metrics-listen none >"$BROKER_LOG" 2>&1 &
+  # Here and not by the broker's own shell: the line of the broker before could be taken for its own.
+  : >"$BROKER_LOG"
+  "$BINARY" serve --config "$1" --shards "$SHARDS" --metrics-listen none >>"$BROKER_LOG" 2>&1 &
   BROKER_PID=$!
-  wait_for_line 'listening.*address' 30
+  wait_for_line 'listening.*address' 60
 }
 
 start_kafka() {
@@ -151,7 +173,7 @@ PROPERTIES
   java -Xmx512m -XX:+UseSerialGC -Dorg.slf4j.simpleLogger.defaultLogLevel=info -cp "$JARS/*" \
     kafka.Kafka "$folder/server.properties" >>"$BROKER_LOG" 2>&1 &
   BROKER_PID=$!
-  wait_for_line 'Kafka Server started' 60
+  wait_for_line 'Kafka Server started' 120
 }
 
 # wait_for_line PATTERN SECONDS: until the broker's log has it.
@@ -167,10 +189,13 @@ wait_for_line() {
   done
 }
 
-# stop_broker: SIGTERM, and it ends well, within half a minute.
+# stop_broker: SIGTERM, and it ends well, within a minute.
 stop_broker() {
-  kill -TERM "$BROKER_PID"
-  local status=0 tries=600
+  kill -TERM "$BROKER_PID" || {
+    tail -30 "$BROKER_LOG" >&2
+    fail "the broker has ended before"
+  }
+  local status=0 tries=1200
   while kill -0 "$BROKER_PID" 2>/dev/null; do
     [ "$((tries -= 1))" -gt 0 ] || {
       tail -30 "$BROKER_LOG" >&2
@@ -213,9 +238,11 @@ real_text() {
           sort -z | xargs -0 cat 2>/dev/null
       done | LC_ALL=C tr -d '\000' | LC_ALL=C awk 'length($0) > 0 && length($0) < 65536' |
         LC_ALL=C awk -v wanted="$wanted" '{ print; size += length($0) + 1 } size >= wanted { exit }' \
-          >"$kept.new"
+          >"$kept.$$"
     )
-    mv "$kept.new" "$kept"
+    # Another case may be at it, too: the first one stays.
+    ln "$kept.$$" "$kept" 2>/dev/null || true
+    rm "$kept.$$"
   fi
   ln -s "$kept" "$1"
 }
