@@ -33,7 +33,7 @@ for codec in none zstd; do
 done
 # Until all but the active segment is clean: a stop in the middle of a round leaves what it has not come to.
 active() { basename "$(find "$DATA/compacted-0" -name '*.log' | sort | tail -1)" .log | sed 's/^0*//'; }
-tries=300
+tries=1200 # the cleaner has the lowest priority
 until grep -qs "^compacted 0 $(active)\$" "$DATA/cleaner-offset-checkpoint"; do
   [ "$((tries -= 1))" -gt 0 ] || fail "not all is compacted: $(cat "$DATA/cleaner-offset-checkpoint")"
   sleep 0.1

@@ -34,7 +34,7 @@ else
   java -Xmx512m -XX:+UseSerialGC -Dorg.slf4j.simpleLogger.defaultLogLevel=info -cp "$JARS/*" \
     kafka.Kafka server.properties >>"$BROKER_LOG" 2>&1 &
   BROKER_PID=$!
-  wait_for_line 'Kafka Server started' 60
+  wait_for_line 'Kafka Server started' 120
 fi
 check_has data/meta.properties '^cluster.id=AAAAAAAAQACAAAAAAAAAAA$'
 

@@ -8,7 +8,7 @@ produce() {
 }
 consume() {
   kafka_tool org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server "$BOOTSTRAP" \
-    --partition 0 --offset earliest --timeout-ms 20000 "$@" 2>errors.txt
+    --partition 0 --offset earliest --timeout-ms 90000 "$@" 2>errors.txt
 }
 new_topic java-console 1
 head -n 2000 "$ROOT/docs/rules.md" >text

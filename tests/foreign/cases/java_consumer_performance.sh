@@ -8,5 +8,5 @@ kafka_tool ProducerPerformance --bootstrap-server "$BOOTSTRAP" --topic java-cons
   --num-records $count --record-size 1000 --throughput -1 \
   --command-property enable.idempotence=false acks=1 >speed.txt
 kafka_tool ConsumerPerformance --bootstrap-server "$BOOTSTRAP" \
-  --topic java-consumer-performance --num-records $count --timeout 30000 --hide-header >got.txt
+  --topic java-consumer-performance --num-records $count --timeout 90000 --hide-header >got.txt
 check_equal $count "$(awk -F', ' 'NF > 5 { print $5 }' got.txt | tail -1)" "records read"

@@ -8,7 +8,7 @@ start_broker "$WORK/broker" group.initial.rebalance.delay.ms=0
 groups() { kafka_tool org.apache.kafka.tools.consumer.group.ConsumerGroupCommand --bootstrap-server "$BOOTSTRAP" "$@"; }
 consume() {
   kafka_tool org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server "$BOOTSTRAP" \
-    --topic java-group --group java --timeout-ms 20000 "$@" 2>>errors.txt
+    --topic java-group --group java --timeout-ms 90000 "$@" 2>>errors.txt
 }
 new_topic java-group 1
 seq 1 300 | kcat -b "$BOOTSTRAP" -P -t java-group -X acks=all
@@ -25,7 +25,7 @@ check_has state.txt '^java .* Empty +0'
 start_tool VerifiableConsumer --bootstrap-server "$BOOTSTRAP" --topic java-group --group-id watched \
   --reset-policy earliest --enable-autocommit >watched.txt 2>>errors.txt
 watched=$!
-tries=300
+tries=900
 until grep -q records_consumed watched.txt; do
   [ "$((tries -= 1))" -gt 0 ] || fail "the member reads nothing: $(tail -3 errors.txt)"
   sleep 0.1

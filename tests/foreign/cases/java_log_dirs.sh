@@ -17,17 +17,15 @@ printf '{"version":1,"partitions":[{"topic":"moved","partition":0,"replicas":[1]
 moves --reassignment-json-file "$WORK/moves.json" --execute >"$WORK/begun.txt"
 check_has "$WORK/begun.txt" 'Successfully started moving log directory'
 
-tries=0
-until [ -d "$WORK/broker/$to/moved-0" ]; do
-  tries=$((tries + 1))
-  [ "$tries" -lt 300 ] || fail "moved-0 is not in $to"
-  sleep 0.1
-done
+within 90 "moved-0 is in $to" test -d "$WORK/broker/$to/moved-0"
 tool ConsoleProducer --topic moved <"$WORK/lines.txt"
-moves --reassignment-json-file "$WORK/moves.json" --verify >"$WORK/verified.txt"
-check_has "$WORK/verified.txt" 'replica moved-0-1 completed'
+is_over() {
+  moves --reassignment-json-file "$WORK/moves.json" --verify >"$WORK/verified.txt" &&
+    has "$WORK/verified.txt" 'replica moved-0-1 completed'
+}
+within 60 "the move is over" is_over
 tool LogDirsCommand --describe --topic-list moved >"$WORK/dirs.txt"
 check_has "$WORK/dirs.txt" "\"partition\":\"moved-0\"[^]]*],\"error\":null,\"logDir\":\"$WORK/broker/$to\""
-tool org.apache.kafka.tools.consumer.ConsoleConsumer --topic moved --from-beginning --max-messages 4000 --timeout-ms 20000 >"$WORK/got.txt"
+tool org.apache.kafka.tools.consumer.ConsoleConsumer --topic moved --from-beginning --max-messages 4000 --timeout-ms 90000 >"$WORK/got.txt"
 cat "$WORK/lines.txt" "$WORK/lines.txt" >"$WORK/wanted.txt"
 check_same "$WORK/wanted.txt" "$WORK/got.txt" 'the records'

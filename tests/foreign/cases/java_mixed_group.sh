@@ -5,7 +5,7 @@
 
 consumers=org.apache.kafka.clients.consumer
 wait_for() { # PATTERN FILE WHAT
-  local tries=400
+  local tries=900
   until grep -q "$1" "$2"; do
     [ "$((tries -= 1))" -gt 0 ] || fail "$3: $(tail -3 "$2" errors.txt)"
     sleep 0.1
@@ -22,7 +22,7 @@ mixed() { # ASSIGNOR JAVA_CLASS
     --assignment-strategy "$consumers.$2" --reset-policy earliest --enable-autocommit --verbose >java.txt 2>>errors.txt
   local java=$!
   wait_for '"partitions_assigned".*\[{' java.txt "Java's member has no partitions"
-  local tries=400 n=41
+  local tries=900 n=41
   until grep -q '"record_data"' java.txt; do
     [ "$((tries -= 1))" -gt 0 ] || fail "Java's member reads nothing"
     echo "$n" | kcat -b "$BOOTSTRAP" -P -t "mixed-$1" -p "$((n % 4))" -X acks=all

@@ -17,7 +17,7 @@ for codec in "${CODECS[@]}"; do
   kcat -b "$BOOTSTRAP" -P -t moved -p 0 -z "$codec" -X enable.idempotence=true <text
   kcat -b "$BOOTSTRAP" -P -t shrunk -p 0 -z "$codec" -K: -Z -X enable.idempotence=true <keyed
 done
-tries=100
+tries=900 # the cleaner has the lowest priority
 # The active segment, which is left alone, may have most of what was sent last.
 until all_of shrunk >served && [ "$(wc -l <served)" -lt "$((2 * $(wc -l <keyed)))" ]; do
   [ "$((tries -= 1))" -gt 0 ] || fail "nothing was compacted"
@@ -55,7 +55,7 @@ stop_broker
 sed -i 's/^log.cleaner.enable=false/log.cleaner.enable=true/' "$WORK/kafka/server.properties"
 echo log.cleaner.backoff.ms=100 >>"$WORK/kafka/server.properties"
 start_broker "$WORK/kafka"
-tries=300
+tries=900
 until grep -q '^shrunk 0 ' "$DATA/cleaner-offset-checkpoint" 2>/dev/null; do
   [ "$((tries -= 1))" -gt 0 ] || fail "Kafka compacts nothing of ours"
   sleep 0.1

@@ -40,8 +40,9 @@ export async function until (what, holds) {
 }
 
 // Starts members, calls once each has its partitions, and returns what they read by then. A member is
-// started by start(assigned, read) and gives back what stops it.
-export async function consume (members, start, onceAssigned) {
+// started by start(assigned, read) and gives back what stops it. None is stopped before all is committed: the others
+// would lose their partitions, and with them what they have not committed.
+export async function consume (members, start, onceAssigned, isCommitted) {
   const values = []
   const assigned = Array(members).fill(0)
   const stops = await Promise.all(assigned.map((_, member) =>
@@ -51,19 +52,24 @@ export async function consume (members, start, onceAssigned) {
   await onceAssigned()
   await until('the members read all', () => values.length >= args.count)
   await sleep(100) // for what must not come
+  await until('the members have committed all', isCommitted)
   await Promise.all(stops.map(stop => stop()))
   return values
 }
 
-// The steps with groups. A produce sends values to partitions in turn.
-export async function shareInGroup (produce, start) {
+// The steps with groups. A produce sends values to partitions in turn; committed tells how many records the group has
+// committed in sum.
+export async function shareInGroup (produce, start, committed) {
+  let count = 0
+  const isCommitted = async () => await committed() >= count
   const send = async round => {
+    count += args.count
     const values = Array.from({ length: args.count }, (_, n) => `${round} ${n}`)
     await produce(values.map((value, n) => ({ value, partition: n % SHARED_PARTITIONS })))
     return values
   }
   let sent
-  sameValues(await consume(args.members, start, async () => { sent = await send('first') }), sent)
+  sameValues(await consume(args.members, start, async () => { sent = await send('first') }, isCommitted), sent)
   sent = await send('second')
-  sameValues(await consume(1, start, async () => {}), sent)
+  sameValues(await consume(1, start, async () => {}, isCommitted), sent)
 }

@@ -4,7 +4,7 @@ import { zstdCompressSync, zstdDecompressSync } from 'node:zlib'
 import { lz4Compress, lz4Decompress } from '@platformatic/wasm-utils'
 import kafkajs from 'kafkajs'
 import snappy from 'kafkajs-snappy'
-import { args, codecsTopic, group, records, same, shareInGroup, sharedTopic, until } from './steps.js'
+import { PATIENCE_MS, args, codecsTopic, group, records, same, shareInGroup, sharedTopic, until } from './steps.js'
 
 const { CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, logLevel } = kafkajs
 
@@ -19,7 +19,8 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
   decompress: async buffer => zstdDecompressSync(buffer)
 })
 
-const kafka = new Kafka({ brokers: [args.bootstrap], logLevel: logLevel.ERROR })
+// By default a connection that is not there after a second is given up, also when it is this program that stood still.
+const kafka = new Kafka({ brokers: [args.bootstrap], logLevel: logLevel.ERROR, connectionTimeout: PATIENCE_MS })
 const admin = kafka.admin()
 
 async function makeTopic () {
@@ -88,11 +89,16 @@ async function startMember (assigned, read) {
   return () => consumer.disconnect() // which commits
 }
 
+async function committed () {
+  const topics = await admin.fetchOffsets({ groupId: group, topics: [sharedTopic] })
+  return topics.flatMap(each => each.partitions).reduce((sum, each) => sum + Math.max(Number(each.offset), 0), 0)
+}
+
 async function deleteAll () {
   const listed = async () => (await admin.listGroups()).groups.map(each => each.groupId)
   assert((await listed()).includes(group))
-  const { groups: [described] } = await admin.describeGroups([group])
-  assert.equal(described.state, 'Empty')
+  await until('the group is empty', async () =>
+    (await admin.describeGroups([group])).groups[0].state === 'Empty')
   await admin.deleteGroups([group])
   assert(!(await listed()).includes(group))
   await admin.deleteTopics({ topics: [sharedTopic] })
@@ -108,7 +114,7 @@ same(sent, await readAll(sent.length))
 await admin.createTopics({ topics: [{ topic: sharedTopic, numPartitions: 6 }] })
 const producer = kafka.producer()
 await producer.connect()
-await shareInGroup(messages => producer.send({ topic: sharedTopic, messages }), startMember)
+await shareInGroup(messages => producer.send({ topic: sharedTopic, messages }), startMember, committed)
 await producer.disconnect()
 await deleteAll()
 await admin.disconnect()

@@ -4,9 +4,11 @@ import {
   Admin, CompressionAlgorithms, Consumer, IncrementalAlterConfigOperationTypes, MessagesStreamFallbackModes, MessagesStreamModes,
   Producer, stringDeserializers, stringSerializers, ConfigResourceTypes
 } from '@platformatic/kafka'
-import { args, codecsTopic, group, records, same, shareInGroup, sharedTopic, until } from './steps.js'
+import {
+  PATIENCE_MS, SHARED_PARTITIONS, args, codecsTopic, group, records, same, shareInGroup, sharedTopic, until
+} from './steps.js'
 
-const options = { clientId: 'foreign', bootstrapBrokers: [args.bootstrap] }
+const options = { clientId: 'foreign', bootstrapBrokers: [args.bootstrap], connectTimeout: PATIENCE_MS }
 const admin = new Admin(options)
 
 async function makeTopic () {
@@ -84,10 +86,18 @@ async function startMember (assigned, read) {
   return close
 }
 
+async function committed () {
+  const partitionIndexes = Array.from({ length: SHARED_PARTITIONS }, (_, partition) => partition)
+  const topics = [{ name: sharedTopic, partitionIndexes }]
+  const [found] = await admin.listConsumerGroupOffsets({ groups: [{ groupId: group, topics }] })
+  return found.topics.flatMap(each => each.partitions)
+    .reduce((sum, each) => sum + Math.max(Number(each.committedOffset), 0), 0)
+}
+
 async function deleteAll () {
   assert((await admin.listGroups()).has(group))
-  const described = (await admin.describeGroups({ groups: [group] })).get(group)
-  assert.equal(described.state, 'Empty')
+  await until('the group is empty', async () =>
+    (await admin.describeGroups({ groups: [group] })).get(group).state === 'Empty')
   await admin.deleteGroups({ groups: [group] })
   assert(!(await admin.listGroups()).has(group))
   await admin.deleteTopics({ topics: [sharedTopic] })
@@ -103,7 +113,8 @@ await admin.createTopics({ topics: [sharedTopic], partitions: 6, replicas: 1 })
 const producer = new Producer({ ...options, serializers: stringSerializers })
 await shareInGroup(
   messages => producer.send({ messages: messages.map(each => ({ ...each, topic: sharedTopic })) }),
-  startMember
+  startMember,
+  committed
 )
 await producer.close()
 await deleteAll()

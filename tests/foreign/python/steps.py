@@ -50,13 +50,14 @@ def producer_options(codec, idempotent):
 
 
 def member_options():
-    """By the same names."""
+    """By the same names. A member that stands still for longer than its session reads again what it has read."""
     return {
         "bootstrap_servers": BOOTSTRAP,
         "group_id": GROUP,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
         "heartbeat_interval_ms": 500,
+        "session_timeout_ms": 30_000,
     }
 
 

@@ -121,9 +121,13 @@ def delete_all():
     def listed():
         return [each.group_id for each in admin.list_consumer_groups().result(PATIENCE_S).valid]
 
+    def is_empty():
+        described = admin.describe_consumer_groups([GROUP])[GROUP].result(PATIENCE_S)
+        return described.state.name == "EMPTY"
+
     assert GROUP in listed()
-    described = admin.describe_consumer_groups([GROUP])[GROUP].result(PATIENCE_S)
-    assert described.state.name == "EMPTY", described.state
+    # The library leaves without waiting for ever for the answer.
+    until("the group is empty", is_empty)
     admin.delete_consumer_groups([GROUP])[GROUP].result(PATIENCE_S)
     assert GROUP not in listed()
     admin.delete_topics([SHARED_TOPIC])[SHARED_TOPIC].result(PATIENCE_S)

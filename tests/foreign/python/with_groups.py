@@ -18,7 +18,7 @@ PARTITIONS = 6
 TOTAL = 3000
 
 admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
-admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])[TOPIC].result(10)
+admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])[TOPIC].result(60)
 
 seen = set()
 lock = threading.Lock()
@@ -42,7 +42,16 @@ def confluent(stop):
             "partition.assignment.strategy": "range",
         }
     )
-    consumer.subscribe([TOPIC])
+
+    # Callbacks keep a rebalance from going on while a record is between poll and commit: its commit would come after
+    # those of the next owner, and move the position back.
+    def gets(own, partitions):
+        own.assign(partitions)
+
+    def gives(own, partitions):
+        own.unassign()
+
+    consumer.subscribe([TOPIC], on_assign=gets, on_revoke=gives, on_lost=gives)
     try:
         while not stop.is_set() and not done.is_set():
             message = consumer.poll(0.1)
@@ -91,7 +100,7 @@ watcher = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": GROUP, "enable.a
 
 def committed():
     asked = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-    return {p.partition: p.offset for p in watcher.committed(asked, timeout=20)}
+    return {p.partition: p.offset for p in watcher.committed(asked, timeout=60)}
 
 
 producer = Producer({"bootstrap.servers": BOOTSTRAP, "acks": "all"})
@@ -103,7 +112,7 @@ def produce(count):
     for _ in range(count):
         producer.produce(TOPIC, str(sent).encode(), partition=sent % PARTITIONS)
         sent += 1
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 members = [start(confluent), start(python)]
@@ -123,7 +132,7 @@ for step in range(6):
         time.sleep(0.3)
 
 wanted = {partition: TOTAL // PARTITIONS for partition in range(PARTITIONS)}
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 120
 while committed() != wanted and time.monotonic() < deadline:
     time.sleep(0.3)
 last = committed()

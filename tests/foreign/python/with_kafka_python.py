@@ -89,8 +89,7 @@ def delete_all():
         return [each["group_id"] for each in admin.list_groups()]
 
     assert GROUP in listed(), listed()
-    described = admin.describe_groups([GROUP])
-    assert "Empty" in str(described), described
+    until("the group is empty", lambda: "Empty" in str(admin.describe_groups([GROUP])))
     admin.delete_groups([GROUP])
     assert GROUP not in listed()
     admin.delete_topics([SHARED_TOPIC])

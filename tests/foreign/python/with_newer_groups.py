@@ -22,7 +22,7 @@ admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
 
 def make(topic, partitions):
     new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-    admin.create_topics([new])[topic].result(10)
+    admin.create_topics([new])[topic].result(60)
 
 
 make(TOPIC, PARTITIONS)
@@ -72,13 +72,13 @@ class Member(threading.Thread):
 
     def leave(self):
         self.stopping.set()
-        self.join(30)
+        self.join(60)
         assert not self.is_alive(), "it does not end"
         assert self.failure is None, self.failure
 
 
 def wait_for(what, holds):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 90
     while not holds():
         assert time.monotonic() < end, f"{what} never: {[m.assigned for m in members]}, {len(seen)} seen"
         for member in members:
@@ -95,7 +95,11 @@ def produce(topic, count):
     for n in range(count):
         producer.produce(topic, key=str(n), value=str(n))
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
+
+
+def described():
+    return admin.describe_consumer_groups([GROUP])[GROUP].result(60)
 
 
 produce(TOPIC, TOTAL)
@@ -108,9 +112,8 @@ wait_for("three share", lambda: counts() == [2, 2, 2])
 wait_for("all is read", lambda: len(seen) == TOTAL)
 everything = [place for member in members for place in member.assigned]
 assert len(everything) == len(set(everything)) == PARTITIONS, everything
-described = admin.describe_consumer_groups([GROUP])[GROUP].result(10)
-assert described.state == ConsumerGroupState.STABLE, described.state
-assert len(described.members) == 3, described.members
+wait_for("the group is stable", lambda: described().state == ConsumerGroupState.STABLE)
+assert len(described().members) == 3, described().members
 
 # By a pattern, which a topic matches that comes later.
 members.append(Member(f"^{TOPIC}.*"))
@@ -125,6 +128,7 @@ wait_for("the late records", lambda: len(seen) == TOTAL + 10)
 for member in members:
     member.leave()
 # The static one may come again, so it is still a member.
-described = admin.describe_consumer_groups([GROUP])[GROUP].result(10)
-assert [m.group_instance_id for m in described.members] == ["static"], described.members
+wait_for(
+    "only the static one is left", lambda: [m.group_instance_id for m in described().members] == ["static"]
+)
 print("ok")

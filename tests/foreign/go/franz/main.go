@@ -167,9 +167,11 @@ func deleteAll(admin *kadm.Client) {
 	groups, err := admin.ListGroups(ctx)
 	steps.Must(err, "list groups")
 	steps.Check(slices.Contains(groups.Groups(), arguments.Group), "the group is not listed")
-	described, err := admin.DescribeGroups(ctx, arguments.Group)
-	steps.Must(err, "describe group")
-	steps.Check(described[arguments.Group].State == "Empty", "state %s", described[arguments.Group].State)
+	steps.Until("the group is empty", func() bool {
+		described, err := admin.DescribeGroups(ctx, arguments.Group)
+		steps.Must(err, "describe group")
+		return described[arguments.Group].State == "Empty"
+	})
 	_, err = admin.DeleteGroup(ctx, arguments.Group)
 	steps.Must(err, "delete group")
 	groups, err = admin.ListGroups(ctx)

@@ -140,6 +140,7 @@ func member(stop context.Context, _ int, all *steps.Members) {
 		all.Read(string(message.Value))
 		steps.Must(reader.CommitMessages(ctx, message), "commit")
 	}
+	all.Committed()
 	steps.Must(reader.Close(), "close the member")
 }
 

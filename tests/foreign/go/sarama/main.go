@@ -39,6 +39,8 @@ func config() *sarama.Config {
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
+	// A member that stands still for longer reads again what it has read.
+	config.Consumer.Group.Session.Timeout = 30 * time.Second
 	return config
 }
 
@@ -178,6 +180,7 @@ func runMember(stop context.Context, number int, all *steps.Members) {
 	for stop.Err() == nil {
 		steps.Must(consumer.Consume(stop, []string{arguments.SharedTopic}, &member{number, all}), "consume")
 	}
+	all.Committed()
 	steps.Must(consumer.Close(), "close the member")
 }
 
@@ -204,9 +207,11 @@ func deleteAll(admin sarama.ClusterAdmin) {
 	groups, err := admin.ListConsumerGroups()
 	steps.Must(err, "list groups")
 	steps.Check(groups[arguments.Group] == "consumer", "the group is listed as %q", groups[arguments.Group])
-	described, err := admin.DescribeConsumerGroups([]string{arguments.Group})
-	steps.Must(err, "describe group")
-	steps.Check(described[0].State == "Empty", "state %s", described[0].State)
+	steps.Until("the group is empty", func() bool {
+		described, err := admin.DescribeConsumerGroups([]string{arguments.Group})
+		steps.Must(err, "describe group")
+		return described[0].State == "Empty"
+	})
 	steps.Must(admin.DeleteConsumerGroup(arguments.Group), "delete group")
 	groups, err = admin.ListConsumerGroups()
 	steps.Must(err, "list groups")
