@@ -88,7 +88,8 @@ fn write(file: &mut File, time: Duration, most: u64) -> io::Result<(u64, f64)> {
         .collect();
     let begin = Instant::now();
     let mut written = 0;
-    while begin.elapsed() < time && written + PIECE_BYTES as u64 <= most {
+    // One at least, however late it is already.
+    while (written == 0 || begin.elapsed() < time) && written + PIECE_BYTES as u64 <= most {
         file.write_all(&piece)?;
         written += PIECE_BYTES as u64;
         // Else the page cache takes it all, and the end takes long.
@@ -106,7 +107,7 @@ fn read(file: &mut File, time: Duration, written: u64) -> io::Result<f64> {
     let mut piece = vec![0; PIECE_BYTES];
     let begin = Instant::now();
     let mut got = 0;
-    while begin.elapsed() < time && got < written {
+    while (got == 0 || begin.elapsed() < time) && got < written {
         let n = file.read(&mut piece)? as u64;
         if n == 0 {
             break;
@@ -121,7 +122,7 @@ fn sync(file: &mut File, time: Duration) -> io::Result<Vec<u64>> {
     file.seek(SeekFrom::End(0))?;
     let begin = Instant::now();
     let mut took = Vec::new();
-    while begin.elapsed() < time {
+    while took.is_empty() || begin.elapsed() < time {
         file.write_all(&[7; SMALL_BYTES])?;
         let one = Instant::now();
         file.sync_data()?;

@@ -12,7 +12,7 @@ use thalweg_net::{Acceptor, ConnectionLimits, ConnectionSlots, Incoming};
 use thalweg_reactor::net::{Listener, Listeners, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, event::Event, stats, task, time};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn bi29_st21_limits_refuse_and_a_lack_of_file_handles_only_waits() {

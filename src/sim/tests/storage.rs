@@ -32,7 +32,7 @@ const SECONDS_FIXED: u64 = 6;
 /// How long new ones are run in the long form.
 const SECONDS_LONG: u64 = 300;
 /// A run that takes longer hangs.
-const RUN_PATIENCE: Duration = Duration::from_secs(60);
+const RUN_PATIENCE: Duration = Duration::from_secs(180);
 
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 static ENDED: AtomicU64 = AtomicU64::new(0);
