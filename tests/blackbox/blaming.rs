@@ -25,11 +25,12 @@ impl Broker {
         told["requests"].as_array().expect("a list").clone()
     }
 
-    /// The slow request that is to blame on `stage`, as soon as it is told.
-    fn blamed_on(&self, stage: &str) -> Value {
+    /// The slow request that was in `stage` for so many microseconds, as soon as it is told. Others are slow, too, on a
+    /// busy machine.
+    fn blamed_on(&self, stage: &str, least_us: u64) -> Value {
         eventually(stage, || {
             let mut all = self.slow("").into_iter();
-            all.find(|slow| slow["stages_us"][stage].as_u64().unwrap_or(0) > 20_000)
+            all.find(|slow| slow["stages_us"][stage].as_u64().unwrap_or(0) >= least_us)
         })
     }
 }
@@ -67,8 +68,7 @@ fn a_slow_flush_is_blamed_on_the_flush() {
     let waited = held_up(&gate, &mut client, &topic, || {
         broker.wait_for_more("thalweg_append_batches_total", &[], before);
     });
-    let slow = broker.blamed_on("flush_wait");
-    assert!(us(&slow["stages_us"]["flush_wait"]) >= waited, "{slow}");
+    let slow = broker.blamed_on("flush_wait", waited);
     let others = us(&slow["total_us"]) - us(&slow["stages_us"]["flush_wait"]);
     assert!(us(&slow["stages_us"]["append"]) <= others, "{slow}");
     assert_eq!(slow["api"], "Produce");
@@ -99,12 +99,14 @@ fn a_slow_write_is_blamed_on_the_append() {
     let mut client = broker.connect();
     let topic = client.create_topic("written", 1, &[]);
     client.append(&topic, 0, plain(&["at once"]));
+    let requests = || broker.metric("thalweg_requests_total", &["Produce"]);
+    let before = requests();
     let begun = || broker.metric("thalweg_reactor_in_flight", &[]);
     let waited = held_up(&gate, &mut client, &topic, || {
-        eventually("a write in flight", || (begun() > 0.0).then_some(()));
+        let is_begun = || requests() > before && begun() > 0.0;
+        eventually("a write in flight", || is_begun().then_some(()));
     });
-    let slow = broker.blamed_on("append");
-    assert!(us(&slow["stages_us"]["append"]) >= waited, "{slow}");
+    let slow = broker.blamed_on("append", waited);
     assert!(slow["stages_us"].get("flush_wait").is_none(), "{slow}");
     assert_eq!(slow["partition"], "written-0");
 }
@@ -121,9 +123,13 @@ fn top(broker: &Broker, flags: &[&str]) -> String {
 #[test]
 fn top_shows_cores_lanes_and_stages() {
     let broker = Broker::start();
-    let frame: Value = serde_json::from_str(&top(&broker, &["--once", "--json"])).expect("JSON");
+    let frame = eventually("all cores answer", || {
+        let text = top(&broker, &["--once", "--json"]);
+        let frame: Value = serde_json::from_str(&text).expect("JSON");
+        let cores = frame["cores"].as_array().expect("a list").len();
+        (cores == broker.shards()).then_some(frame)
+    });
     let list = |name: &str| frame[name].as_array().expect("a list").clone();
-    assert_eq!(list("cores").len(), crate::broker::shards_of_the_run());
     assert!(
         list("cores")
             .iter()
@@ -171,19 +177,15 @@ fn busy_partitions_are_told_with_both_directions() {
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).expect("JSON")
     };
-    // Since then.
-    look();
-    client.append(&topic, 1, plain(&["x".repeat(100_000)]));
-    client.append(&topic, 0, plain(&["less"]));
-    assert_eq!(read_all(&mut client, &topic, 1, 0).len(), 1);
-    let busiest = eventually("a whole interval", || {
-        look()["partitions"]
-            .as_array()
-            .expect("a list")
-            .first()
-            .cloned()
+    // Each core ends its interval by its own clock, so one may tell of one direction only.
+    let busiest = eventually("an interval with both directions", || {
+        let from = client.append(&topic, 1, plain(&["x".repeat(100_000)]));
+        client.append(&topic, 0, plain(&["less"]));
+        assert_eq!(read_all(&mut client, &topic, 1, from).len(), 1);
+        let told = look();
+        let first = told["partitions"].as_array().expect("a list").first()?;
+        let is_busy = |direction: &str| us(&first[direction]) > 1_000;
+        (is_busy("bytes_in_per_s") && is_busy("bytes_out_per_s")).then(|| first.clone())
     });
     assert_eq!(busiest["partition"], "busy-1", "{busiest}");
-    assert!(us(&busiest["bytes_in_per_s"]) > 1_000, "{busiest}");
-    assert!(us(&busiest["bytes_out_per_s"]) > 1_000, "{busiest}");
 }

@@ -17,7 +17,7 @@ use crate::tool::thalweg;
 use crate::wire::Connection;
 
 /// Longer than anything here takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Between two looks of [`eventually`]: who looks all the time takes a core from the tests beside it.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -221,6 +221,11 @@ impl Broker {
         })
     }
 
+    /// `--shards` of this life.
+    pub fn shards(&self) -> usize {
+        self.options.shards.unwrap_or_else(shards_of_the_run)
+    }
+
     /// `--data-dir`.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
@@ -408,10 +413,8 @@ pub fn serve_command(data: &Path, options: &Options) -> Command {
             .arg(data),
     };
     command.args(["--metrics-listen", "127.0.0.1:0"]);
-    command.args([
-        "--shards",
-        &options.shards.unwrap_or_else(shards_of_the_run).to_string(),
-    ]);
+    let shards = options.shards.unwrap_or_else(shards_of_the_run);
+    command.args(["--shards", &shards.to_string()]);
     for (key, value) in &options.properties {
         command.arg("--set").arg(format!("{key}={value}"));
     }

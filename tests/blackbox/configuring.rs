@@ -16,42 +16,32 @@ use crate::tool::thalweg;
 use crate::wire::{Connection, error, newest};
 
 /// The keys and values of Kafka 4.x's sample, with another port, directory and id.
-fn kafkas_sample(port: u16) -> String {
-    format!(
-        "# The keys of Kafka's sample.\n\
-         process.roles=broker,controller\n\
-         node.id=5\n\
-         controller.quorum.bootstrap.servers=localhost:9093\n\
-         listeners=PLAINTEXT://:{port},CONTROLLER://:9093\n\
-         inter.broker.listener.name=PLAINTEXT\n\
-         advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:9093\n\
-         controller.listener.names=CONTROLLER\n\
-         listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\\\n   \
-             SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL\n\
-         num.network.threads=3\n\
-         num.io.threads=8\n\
-         socket.send.buffer.bytes=102400\n\
-         socket.receive.buffer.bytes=102400\n\
-         socket.request.max.bytes=104857600\n\
-         log.dirs=DATA\n\
-         num.partitions=1\n\
-         num.recovery.threads.per.data.dir=1\n\
-         offsets.topic.replication.factor=1\n\
-         share.coordinator.state.topic.replication.factor=1\n\
-         share.coordinator.state.topic.min.isr=1\n\
-         transaction.state.log.replication.factor=1\n\
-         transaction.state.log.min.isr=1\n\
-         log.retention.hours=168\n\
-         log.segment.bytes=1073741824\n\
-         log.retention.check.interval.ms=300000\n"
-    )
-}
-
-/// A port that nobody listens on right now.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").port()
-}
+const KAFKAS_SAMPLE: &str = "# The keys of Kafka's sample.\n\
+     process.roles=broker,controller\n\
+     node.id=5\n\
+     controller.quorum.bootstrap.servers=localhost:9093\n\
+     listeners=PLAINTEXT://:0,CONTROLLER://:9093\n\
+     inter.broker.listener.name=PLAINTEXT\n\
+     advertised.listeners=PLAINTEXT://localhost:19092,CONTROLLER://localhost:9093\n\
+     controller.listener.names=CONTROLLER\n\
+     listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,\\\n   \
+         SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL\n\
+     num.network.threads=3\n\
+     num.io.threads=8\n\
+     socket.send.buffer.bytes=102400\n\
+     socket.receive.buffer.bytes=102400\n\
+     socket.request.max.bytes=104857600\n\
+     log.dirs=DATA\n\
+     num.partitions=1\n\
+     num.recovery.threads.per.data.dir=1\n\
+     offsets.topic.replication.factor=1\n\
+     share.coordinator.state.topic.replication.factor=1\n\
+     share.coordinator.state.topic.min.isr=1\n\
+     transaction.state.log.replication.factor=1\n\
+     transaction.state.log.min.isr=1\n\
+     log.retention.hours=168\n\
+     log.segment.bytes=1073741824\n\
+     log.retention.check.interval.ms=300000\n";
 
 fn with_config(text: impl Into<String>) -> Options {
     Options {
@@ -95,8 +85,7 @@ fn lines_with(broker: &Broker, text: &str) -> usize {
 
 #[test]
 fn kafkas_sample_runs_after_format() {
-    let port = free_port();
-    let mut broker = Broker::start_with(with_config(kafkas_sample(port)));
+    let mut broker = Broker::start_with(with_config(KAFKAS_SAMPLE));
     let meta = std::fs::read_to_string(broker.data().join("meta.properties")).expect("formatted");
     assert!(meta.contains("node.id=5\n"), "{meta}");
 
@@ -118,7 +107,7 @@ fn kafkas_sample_runs_after_format() {
         .iter()
         .map(|b| (b.node_id, &*b.host, b.port))
         .collect();
-    assert_eq!(told, [(5, "localhost", i32::from(port))]);
+    assert_eq!(told, [(5, "localhost", 19092)]);
     let topic = client.create_topic("sampled", 2, &[]);
     client.append(&topic, 1, plain(&["x"]));
 

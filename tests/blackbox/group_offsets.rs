@@ -314,9 +314,11 @@ fn groups_are_loaded_around_what_is_damaged() {
         broker.start_again();
         let mut client = broker.connect();
         assert_eq!(fetch_all(&mut client, "whole").len(), 2, "{life}");
-        let lines = broker.log();
-        let around = |line: &&String| line.contains("GROUPS LOADED AROUND DAMAGE");
-        let lines: Vec<_> = lines.iter().filter(around).collect();
+        let lines = eventually("a line about each damage", || {
+            let mut lines = broker.log();
+            lines.retain(|line| line.contains("GROUPS LOADED AROUND DAMAGE"));
+            (lines.len() >= places.len()).then_some(lines)
+        });
         assert_eq!(lines.len(), 2, "{life}: {lines:?}");
         for (line, (offset, at)) in lines.iter().zip(places) {
             assert!(line.contains(segment.to_str().expect("UTF-8")), "{line}");

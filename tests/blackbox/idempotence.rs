@@ -385,6 +385,10 @@ fn rp_69_a_kill_before_deleted_records_went_hurts_no_producer() {
     }
     let (code, start) = delete_records(&mut client, &topic, 7);
     assert_eq!((code, start), (ErrorCode::None, 7));
+    // They are stored in the background.
+    eventually("a snapshot per roll", || {
+        (snapshots(&broker, "begun").len() > 2).then_some(())
+    });
     broker.kill();
     // One is left, of before the last batches of the early producer.
     let all = snapshots(&broker, "begun");
@@ -423,10 +427,11 @@ fn trap_12_kills_leave_no_duplicates() {
     };
     drop(client);
     for round in 0..rounds {
-        let address = broker.address();
+        // Here and not in its thread, which may be late for the kill.
+        let connection = broker.connect();
         let until = producer.next + 1_000_000;
         let run = thread::spawn(move || {
-            producer.run(Connection::open(address), until);
+            producer.run(connection, until);
             producer
         });
         // Not at a point that the protocol knows of.

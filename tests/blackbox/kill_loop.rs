@@ -2,7 +2,6 @@
 //! all; RP-16 as far as one broker shows it).
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -91,8 +90,9 @@ fn write_until_end(
     let ending = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..WRITERS)
         .map(|id| {
+            // Here and not in its thread, which may be late for the end.
             let writer = Writer {
-                address: broker.address(),
+                connection: broker.connect(),
                 topic: topic.clone(),
                 name: format!("round {round} writer {id}"),
                 acks: if id % 2 == 0 { 1 } else { -1 },
@@ -121,7 +121,7 @@ fn write_until_end(
 }
 
 struct Writer {
-    address: SocketAddr,
+    connection: Connection,
     topic: Topic,
     name: String,
     acks: i16,
@@ -131,8 +131,8 @@ struct Writer {
 
 impl Writer {
     /// Pipelines batches until the connection breaks, and says why it ended.
-    fn run(self) -> String {
-        let mut connection = Connection::open(self.address);
+    fn run(mut self) -> String {
+        let connection = &mut self.connection;
         let version = newest::<ProduceRequest>();
         let mut waiting = std::collections::VecDeque::new();
         for number in 0_usize.. {

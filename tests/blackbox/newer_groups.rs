@@ -121,7 +121,12 @@ fn bi_8_large_groups_and_many_groups_are_told_whole() {
     // More than a coordinator tells of in one turn of its core.
     const MEMBERS: usize = 1_100;
     const GROUPS: usize = 1_100;
-    let broker = Broker::start_with(Options::with(&[("offsets.topic.num.partitions", "1")]));
+    let broker = Broker::start_with(Options::with(&[
+        ("offsets.topic.num.partitions", "1"),
+        // Nobody's session ends before the last one has joined.
+        ("group.consumer.max.session.timeout.ms", "3600000"),
+        ("group.consumer.session.timeout.ms", "3600000"),
+    ]));
     let mut client = groups::with_coordinators(&broker);
     client.create_topic("t", 1, &[]);
     let names = |what: &str, count: usize| -> Vec<String> {

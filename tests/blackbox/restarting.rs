@@ -14,7 +14,7 @@ use thalweg_protocol::messages::FetchRequest;
 use thalweg_protocol::records::{BATCH_HEADER_BYTES, batches};
 
 use crate::batch::{CODECS, compressed, plain, read_all, values};
-use crate::broker::{Broker, Options, PATIENCE, serve_command};
+use crate::broker::{Broker, Options, PATIENCE, eventually, serve_command};
 use crate::wire::{Topic, error, fetch_request, newest, single};
 
 #[test]
@@ -185,16 +185,26 @@ fn st_9_indexes_are_rebuilt() {
     for number in 0..60 {
         client.append(&topic, 0, plain(&[format!("{number:0>60000}")]));
     }
+    let names = |broker: &Broker| -> Vec<String> {
+        let entries = fs::read_dir(broker.partition("indexed", 0)).expect("the partition");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names.filter_map(|name| name.into_string().ok()).collect()
+    };
     for clean in [true, false] {
+        // Those of closed segments are saved in the background.
+        eventually("some indexes", || {
+            let names = names(&broker).into_iter();
+            let indexes = names.filter(|name| name.ends_with(".index"));
+            (indexes.count() >= 3).then_some(())
+        });
         if clean {
             broker.stop()
         } else {
             broker.kill()
         }
         let mut removed = 0;
-        for entry in fs::read_dir(broker.partition("indexed", 0)).expect("the partition") {
-            let path = entry.expect("an entry").path();
-            let name = path.to_string_lossy().into_owned();
+        for name in names(&broker) {
+            let path = broker.partition("indexed", 0).join(&name);
             if name.ends_with(".index") {
                 fs::remove_file(&path).expect("an index");
                 removed += 1;

@@ -33,10 +33,23 @@ impl Broker {
         get_over(stream.expect("the endpoint listens"), path)
     }
 
+    /// What is scraped. A core that does not answer in time is left out there, and asked again here.
+    pub fn metrics(&self) -> String {
+        eventually("the numbers of every core", || {
+            let (status, page) = self.get("/metrics");
+            assert_eq!(status, 200);
+            let is_told = |core| {
+                let label = format!("core=\"{core}\"");
+                let mut lines = page.lines();
+                lines.any(|line| line.starts_with("thalweg_engine_info{") && line.contains(&label))
+            };
+            (0..self.shards()).all(is_told).then_some(page)
+        })
+    }
+
     /// Sum of a metric's samples whose labels contain all of `having`.
     pub fn metric(&self, name: &str, having: &[&str]) -> f64 {
-        let (status, page) = self.get("/metrics");
-        assert_eq!(status, 200);
+        let page = self.metrics();
         let values = page.lines().filter_map(|line| {
             let rest = line
                 .strip_prefix(name)

