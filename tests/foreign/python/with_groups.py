@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 
@@ -90,7 +90,7 @@ def python(stop):
 
 def start(kind):
     stop = threading.Event()
-    thread = threading.Thread(target=kind, args=(stop,))
+    thread = threading.Thread(target=kind, args=(stop,), daemon=True)
     thread.start()
     return thread, stop
 
@@ -100,7 +100,15 @@ watcher = Consumer({"bootstrap.servers": BOOTSTRAP, "group.id": GROUP, "enable.a
 
 def committed():
     asked = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-    return {p.partition: p.offset for p in watcher.committed(asked, timeout=60)}
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return {p.partition: p.offset for p in watcher.committed(asked, timeout=60)}
+        except KafkaException as error:
+            # The library asks again by itself, but not for long: the coordinator may not be there yet.
+            if not error.args[0].retriable() and "COORDINATOR" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 producer = Producer({"bootstrap.servers": BOOTSTRAP, "acks": "all"})
