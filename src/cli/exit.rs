@@ -146,8 +146,13 @@ fn connect_for(args: &BrokerArgs, answer_within: Duration) -> Result<Cluster, Fa
     let connect = &mut options.connect;
     connect.connect_timeout = connect.connect_timeout.min(retry_for);
     connect.request_timeout = connect.request_timeout.min(answer_within);
-    Cluster::connect(&args.bootstrap_server, options)
-        .map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
+    Cluster::connect(&args.bootstrap_server, options).map_err(|error| {
+        let mut text = error.to_string();
+        if let ClientError::Unreachable { .. } = error {
+            text.push_str(". Does a broker run there, and has it started? --bootstrap-server names another address");
+        }
+        Failure::new(Exit::Unreachable, text)
+    })
 }
 
 /// Says that these partitions of `topic` have to wait, if there are any.

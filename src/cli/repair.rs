@@ -12,7 +12,7 @@ use thalweg_metadata::{Image, Record as MetadataRecord};
 use thalweg_protocol::records::records_of;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
 use thalweg_storage::repair::{Examination, Expected, Repair, examine, repair};
-use thalweg_storage::{Checkpoint, Gaps, LogDir, LogDirError, PartitionName, unnamed_segment};
+use thalweg_storage::{Checkpoint, Gaps, LogDir, PartitionName, unnamed_segment};
 use thalweg_types::limits::DECOMPRESSED_BATCH_BYTES_MAX;
 
 use crate::args::RepairArgs;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
             continue;
         }
         let dir = runtime.block_on(LogDir::examine(path));
-        examined.push(dir.map_err(unopened)?);
+        examined.push(dir.map_err(anyhow::Error::from)?);
     }
     if examined.is_empty() || left_out.contains(&dirs.metadata.as_path()) {
         let text = format!(
@@ -69,18 +69,6 @@ pub(crate) fn run(args: &RepairArgs) -> Result<(), Failure> {
     let image = image?;
     check_names(&args.partitions, &image)?;
     runtime.block_on(run_on(args, &examined, &image, &config))
-}
-
-fn unopened(error: LogDirError) -> anyhow::Error {
-    match error {
-        LogDirError::Locked { .. } => anyhow!("{error}: stop the broker first"),
-        LogDirError::Io { .. }
-        | LogDirError::NotFormatted { .. }
-        | LogDirError::Foreign { .. }
-        | LogDirError::MetaProperties { .. }
-        | LogDirError::WrongCluster { .. }
-        | LogDirError::WrongNode { .. } => error.into(),
-    }
 }
 
 /// Every name must be one of a partition that there is.

@@ -10,11 +10,14 @@ mod scrubbing;
 mod shards;
 mod signals;
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use thalweg_config::{ConfigWarning, Place, Placed};
+use thalweg_control::Loggers;
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, process};
 
-use crate::args::ServeArgs;
+use crate::args::{LogFormat, ServeArgs};
 use crate::exit::{Exit, Failure};
 use crate::settings;
 pub(crate) use directory::draw_id;
@@ -26,6 +29,23 @@ pub(crate) use directory::draw_id;
 pub fn run(args: ServeArgs) -> Result<(), Failure> {
     let loggers =
         logging::start(&args).map_err(|error| Failure::new(Exit::Usage, format!("{error:#}")))?;
+    let is_json = args.log_format == LogFormat::Json;
+    serve(args, loggers).map_err(|failure| match is_json {
+        true => told_in_the_log(failure),
+        false => failure,
+    })
+}
+
+/// Whoever takes stderr for JSON finds the reason of an end in it, too.
+fn told_in_the_log(failure: Failure) -> Failure {
+    if !tracing::enabled!(tracing::Level::ERROR) {
+        return failure;
+    }
+    tracing::error!("{}", failure.message);
+    Failure::new(failure.exit, "")
+}
+
+fn serve(args: ServeArgs, loggers: Arc<Loggers>) -> Result<(), Failure> {
     layout::check_cores(&args)?;
     let loaded = settings::load(&args.settings, args.listen.as_deref())?;
     warn_of(&loaded.warnings);

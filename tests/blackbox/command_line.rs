@@ -194,6 +194,10 @@ fn nobody_there_is_exit_code_3() {
     let output = thalweg(&["topic", "list", "--bootstrap-server", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     assert!(output.stdout.is_empty());
+    let said = String::from_utf8_lossy(&output.stderr);
+    let advises =
+        said.contains("127.0.0.1:1: Connection refused") && said.contains("--bootstrap-server");
+    assert!(advises, "{said}");
 }
 
 #[test]

@@ -177,6 +177,28 @@ fn with_a_file_serve_never_formats() {
     assert!(left.iter().all(|name| name == ".lock"), "{left:?}");
 }
 
+/// What keeps a broker from starting is told with what to do, and in the form of the log.
+#[test]
+fn a_taken_port_or_directory_is_told_as_json_too() {
+    let broker = Broker::start_with(Options::default());
+    let (address, data) = (broker.address().to_string(), broker.data());
+    let start = |listen: &str| {
+        let data = data.to_str().expect("UTF-8");
+        let args = ["serve", "--metrics-listen", "none", "--log-format", "json"];
+        let output = thalweg(&[&args[..], &["--listen", listen, "--data-dir", data]].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        let last = said.lines().last().expect("a line");
+        let last: serde_json::Value = serde_json::from_str(last).expect(last);
+        assert_eq!(last["level"], "ERROR", "{said}");
+        last["message"].as_str().expect("a message").to_owned()
+    };
+    let taken = start(&address);
+    assert!(taken.contains("another process listens there"), "{taken}");
+    let locked = start("127.0.0.1:0");
+    assert!(locked.contains("stop the broker first"), "{locked}");
+}
+
 #[test]
 fn format_gives_an_identity_once() {
     let folder = tempfile::tempdir().expect("a folder");

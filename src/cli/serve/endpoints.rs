@@ -59,8 +59,9 @@ fn take_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Bound> {
             Bound::new(address)
         }
     };
-    let listener = listener.with_context(|| {
-        format!("listening on {at}: is another broker running there? choose another --listen")
+    let listener = listener.map_err(|error| {
+        let why = not_taken(&error, "listeners (the first one: --listen)");
+        anyhow!("listening on {at}: {why}")
     })?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
@@ -68,6 +69,22 @@ fn take_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Bound> {
             this address can read, write and delete");
     }
     Ok(listener)
+}
+
+/// Why an address could not be taken, and what to do: `setting` is what chooses it.
+fn not_taken(error: &io::Error, setting: &str) -> String {
+    let reason = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            ": another process listens there, perhaps a broker (`ss -ltnp` shows it)"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            ": this machine has no such address (`ip address` shows those that it has; one by which only \
+             clients know it belongs in advertised.listeners)"
+        }
+        io::ErrorKind::PermissionDenied => ": ports below 1024 are not for every user",
+        _other => "",
+    };
+    format!("{error}{reason}. Choose another address by {setting}")
 }
 
 /// Every address of both families, or of the one that this machine has.
@@ -98,10 +115,12 @@ pub(super) async fn serve_http(args: &ServeArgs, state: HttpState) -> anyhow::Re
     let (listener, bound) = match http::bind(address).await {
         Ok(bound) => bound,
         Err(error) if chosen => {
-            return Err(anyhow!(error).context(format!("--metrics-listen {address}")));
+            let why = not_taken(&error, "--metrics-listen");
+            return Err(anyhow!("metrics on {address}: {why}"));
         }
         Err(error) => {
-            tracing::warn!(%address, %error, "no metrics endpoint: choose one by --metrics-listen");
+            let why = not_taken(&error, "--metrics-listen");
+            tracing::warn!(%address, "no metrics endpoint: {why}");
             return Ok(());
         }
     };
@@ -128,4 +147,25 @@ pub(super) fn answer_scrapes(
         }
     });
     asking
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::not_taken;
+
+    #[test]
+    fn an_address_that_can_not_be_taken_is_told_with_what_to_do() {
+        let said = |errno: i32| not_taken(&io::Error::from_raw_os_error(errno), "--listen");
+        for (errno, word) in [(98, "ss -ltnp"), (99, "ip address"), (13, "below 1024")] {
+            let said = said(errno);
+            assert!(said.contains(word), "{said}");
+            assert!(
+                said.ends_with(". Choose another address by --listen"),
+                "{said}"
+            );
+        }
+        assert!(said(24).ends_with("(os error 24). Choose another address by --listen"));
+    }
 }

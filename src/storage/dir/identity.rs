@@ -111,7 +111,7 @@ pub(super) async fn give_identity(
 #[derive(Debug, thiserror::Error)]
 pub enum LogDirError {
     /// The system refused an operation; its text names it.
-    #[error("log directory {}: {source}", path.display())]
+    #[error("log directory {}: {source}{}", path.display(), what_to_do(source))]
     Io {
         /// The directory.
         path: PathBuf,
@@ -119,7 +119,10 @@ pub enum LogDirError {
         source: io::Error,
     },
     /// Another process has it (ST-28).
-    #[error("log directory {} is in use by another process", path.display())]
+    #[error(
+        "log directory {} is in use by another process: stop the broker first, or name another directory",
+        path.display()
+    )]
     Locked {
         /// The directory.
         path: PathBuf,
@@ -150,7 +153,10 @@ pub enum LogDirError {
         reason: String,
     },
     /// It belongs to another cluster (ST-28).
-    #[error("log directory {} belongs to cluster {found}, not {wanted}", path.display())]
+    #[error(
+        "log directory {} belongs to cluster {found}, not {wanted}: name directories of one cluster only, and, \
+         if it is set, that cluster in thalweg.cluster.id", path.display()
+    )]
     WrongCluster {
         /// The directory.
         path: PathBuf,
@@ -160,7 +166,10 @@ pub enum LogDirError {
         wanted: ClusterId,
     },
     /// It belongs to another node (ST-28).
-    #[error("log directory {} belongs to node {found}, not {wanted}", path.display())]
+    #[error(
+        "log directory {} belongs to node {found}, not {wanted}: set node.id={found}, or name the directory of \
+         node {wanted}", path.display()
+    )]
     WrongNode {
         /// The directory.
         path: PathBuf,
@@ -169,6 +178,20 @@ pub enum LogDirError {
         /// In the configuration.
         wanted: BrokerId,
     },
+}
+
+/// What helps where the system refuses a log directory for reasons that its words do not tell.
+fn what_to_do(refused: &io::Error) -> &'static str {
+    match refused.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ". Who runs the broker must own it and what is in it, also where somebody else, root say, has \
+             formatted it: chown -R"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            ". It is mounted read-only, or the unit that starts the broker keeps it so: ReadWritePaths="
+        }
+        _told_by_itself => "",
+    }
 }
 
 /// True when the directory is empty and will be formatted; makes it if it is missing.

@@ -187,23 +187,41 @@ fn a_directory_of_somebody_else_is_refused_untouched() {
     });
 }
 
+/// Root may open what nobody else may, so no test can be refused: what would be said of it.
+#[test]
+fn a_directory_that_the_system_refuses_is_told_with_what_to_do() {
+    let said = |errno: i32| {
+        let path = "/data".into();
+        let source = std::io::Error::from_raw_os_error(errno);
+        LogDirError::Io { path, source }.to_string()
+    };
+    let (eio, eacces, erofs) = (said(5), said(13), said(30));
+    assert!(eio.ends_with("(os error 5)"), "{eio}");
+    assert!(
+        eacces.contains("(os error 13). Who runs the broker must own it"),
+        "{eacces}"
+    );
+    assert!(erofs.ends_with("ReadWritePaths="), "{erofs}");
+}
+
 #[test]
 fn st_28_a_second_process_and_a_wrong_identity_are_refused() {
     on_both_engines(|dir| async move {
         let first = open(&dir).await;
-        assert!(matches!(
-            refusal(&dir, policy()).await,
-            LogDirError::Locked { .. }
-        ));
+        let locked = refusal(&dir, policy()).await;
+        assert!(matches!(locked, LogDirError::Locked { .. }));
+        assert!(
+            locked.to_string().contains("stop the broker first"),
+            "{locked}"
+        );
         drop(first);
         let other_node = OpenPolicy {
             node_id: BrokerId(2),
             ..policy()
         };
-        assert!(matches!(
-            refusal(&dir, other_node).await,
-            LogDirError::WrongNode { .. }
-        ));
+        let wrong = refusal(&dir, other_node).await;
+        assert!(matches!(wrong, LogDirError::WrongNode { .. }));
+        assert!(wrong.to_string().contains(": set node.id=1, or"), "{wrong}");
         let cluster_id = Some(ClusterId("other".into()));
         let other_cluster = OpenPolicy {
             cluster_id,
