@@ -1,7 +1,7 @@
 //! What a log directory whose disk failed leaves for the next start on the same boot of the system.
 //!
 //! After a failed fsync the kernel holds the pages that it could not write for clean: reads give what is
-//! not on the disk, and a later fsync of it succeeds (rig B of the storage rules). So the next start must
+//! not on the disk, and a later fsync of it succeeds (`scripts/rig fsync` has it so). So the next start must
 //! believe neither the marks of what is written, nor the page cache. A *trace* in the directory says so. It
 //! needs not be durable: what it warns of lives exactly as long as it does, until the file system is
 //! mounted anew. Where not even a name can be made, the file system has stopped taking writes; no start

@@ -474,7 +474,10 @@ mod tests {
         );
         assert_eq!(health.failure(), None);
         health.judge_sync(Path::new("/d/f"), &full);
-        assert!(health.failure().is_some(), "rig B");
+        assert!(
+            health.failure().is_some(),
+            "what it was to write is lost (R1)"
+        );
         for errno in [libc_number::EIO, libc_number::EROFS, libc_number::ENXIO] {
             let health = DirHealth::default();
             health.judge(Path::new("/d/f"), &io::Error::from_raw_os_error(errno));

@@ -1,11 +1,11 @@
-//! Rule numbers (`ST-7`, `rp_11_...`) stand for lines of docs/rules.md.
+//! Rule numbers (`ST-7`, `R7`, `rp_11_...`) stand for lines of docs/rules.md.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::{assert_none, source};
 
-const FAMILIES: [&str; 4] = ["ST", "RP", "BI", "TRAP"];
+const FAMILIES: [&str; 5] = ["R", "ST", "RP", "BI", "TRAP"];
 
 #[test]
 fn every_rule_number_in_use_has_its_line() {
@@ -27,7 +27,8 @@ fn every_rule_number_in_use_has_its_line() {
 fn rules_are_numbered_without_gaps() {
     let known = known_rules();
     for family in FAMILIES {
-        let count = known.iter().filter(|rule| rule.starts_with(family)).count();
+        let own = format!("{family}-");
+        let count = known.iter().filter(|rule| rule.starts_with(&own)).count();
         let missing: Vec<String> = (1..=count)
             .map(|number| format!("{family}-{number}"))
             .filter(|rule| !known.contains(rule))
@@ -136,5 +137,9 @@ fn finds_rule_numbers_in_prose_and_names() {
         ["ST-7", "RP-41", "BI-12"]
     );
     assert_eq!(rules_in("fn st_7_and_rp41_hold()"), ["ST-7", "RP-41"]);
+    assert_eq!(
+        rules_in("R5's defaults (R7, ST-3): r9_room"),
+        ["R-5", "R-7", "ST-3", "R-9"]
+    );
     assert!(rules_in("best-7 test_8 stop").is_empty());
 }

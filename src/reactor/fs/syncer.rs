@@ -149,7 +149,7 @@ impl Syncer {
 
     /// `fdatasync` of `file`. `covered` is called on the syncer's thread right before it: what it
     /// says was written then, is on the disk when this returns. So writes that ended while the flush
-    /// waited for its turn are covered too (R3 of the storage rules). After an error never try again:
+    /// waited for its turn are covered too (R3). After an error never try again:
     /// see [`super::sync_data`]. `point` is the [`failpoint`] that is reached before.
     ///
     /// # Errors
