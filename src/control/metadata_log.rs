@@ -75,7 +75,7 @@ pub enum MetadataLogError {
     #[error(
         "the metadata log begins at offset {start}: what was before is in a snapshot (*.checkpoint) of \
          Kafka's in {METADATA_TOPIC}-0, which this release can not read. Nothing was changed; serve this \
-         directory with Kafka"
+         directory with Kafka, and copy its topics from there (docs/operate.md, Coming from Kafka)"
     )]
     BehindSnapshot {
         /// Its first offset.

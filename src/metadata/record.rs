@@ -21,7 +21,7 @@ pub enum RecordError {
     #[error("metadata record frame version {0}, this broker knows {FRAME_VERSION}")]
     FrameVersion(u32),
     /// A record type that belongs to a feature this broker does not have.
-    #[error("metadata record type {0} is not known to this broker")]
+    #[error("metadata record type {} is not known to this broker{}", .0, feature_of(*.0))]
     UnknownType(u32),
     /// The record's version is newer than what this broker knows.
     #[error("metadata record type {record_type} version {version} is not known to this broker")]
@@ -34,6 +34,18 @@ pub enum RecordError {
     /// The bytes do not fit the type.
     #[error("malformed metadata record")]
     Malformed(#[from] DecodeError),
+}
+
+/// What Kafka has the record type for, of those that are not read here.
+fn feature_of(record_type: u32) -> &'static str {
+    match record_type {
+        10 | 26 => ": it is of delegation tokens, which it does not have",
+        11 | 22 => ": it is of SCRAM credentials, which it does not have",
+        14 => ": it is of quotas, which it does not have",
+        18 | 19 => ": it is of access control, which it does not have",
+        21 => ": a Kafka before 4.0 wrote it, whose directories can not be taken over",
+        _of_later_releases => "",
+    }
 }
 
 macro_rules! records {
