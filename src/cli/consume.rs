@@ -212,7 +212,7 @@ impl Printer {
             return Ok(());
         }
         let text = format!(
-            "not read, because they have no leader: {}; `thalweg doctor` says what is wrong",
+            "not read, because they have no leader: {}; `thalweg log-dirs describe` says why",
             named(topic, &self.unread)
         );
         Err(Failure::new(Exit::Failed, text))

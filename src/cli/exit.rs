@@ -108,13 +108,13 @@ fn hint(code: ErrorCode) -> Option<&'static str> {
         ),
         (
             ErrorCode::KafkaStorageError,
-            "the disk of the partition is full or has failed: the broker's log says which, in a line with \
-             `nearly full` or `OFFLINE`",
+            "the disk of the partition is full or has failed: `thalweg log-dirs describe` says which, and the \
+             broker's log in a line with `nearly full` or `OFFLINE`",
         ),
         (
             ErrorCode::LeaderNotAvailable,
             "the partition is offline: its disk is not there or has failed, or its log is damaged; `thalweg \
-             doctor` and the broker's log say which",
+             log-dirs describe` and the broker's log say which",
         ),
         (
             ErrorCode::CorruptMessage,
@@ -235,6 +235,9 @@ mod tests {
         assert!(said(112).contains("group.consumer.assignors"));
         assert!(said(56).contains("nearly full"));
         assert!(said(2).contains("DAMAGED"));
+        for offline in [5, 56] {
+            assert!(said(offline).contains("`thalweg log-dirs describe`"));
+        }
         assert_eq!(said(36), "x: TOPIC_ALREADY_EXISTS");
     }
 
