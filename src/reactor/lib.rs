@@ -9,8 +9,7 @@
 //! A thread makes one [`Runtime`] and stays inside [`Runtime::block_on`]; the free functions of
 //! [`task`], [`time`], [`net`] and [`fs`] use the runtime of the thread they are called on.
 //! [`mailbox`], [`oneshot`] and [`event`] belong to no runtime and connect any two threads.
-//! On a thread without a [`Runtime`] (the control-plane thread has its own tokio runtime) the
-//! functions of [`fs`] work too, on shared worker threads.
+//! On a thread without a [`Runtime`] the functions of [`fs`] work too, on shared worker threads.
 //!
 //! # Invariants
 //! - A file operation owns its file handle and its buffers until the kernel has finished with them.
