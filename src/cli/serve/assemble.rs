@@ -236,8 +236,8 @@ impl Assembly {
                 "listening"
             );
         }
-        let signal = signal.await;
-        tracing::info!(?signal, "stopping");
+        let signal = signal.await.map_or("none", signals::name);
+        tracing::info!(signal, "stopping");
         accepting.abort();
         Ok(())
     }

@@ -60,7 +60,7 @@ fn take_one(at: &thalweg_config::Endpoint) -> anyhow::Result<Bound> {
         }
     };
     let listener = listener.map_err(|error| {
-        let why = not_taken(&error, "listeners (the first one: --listen)");
+        let why = not_taken(&error, "listeners or --listen");
         anyhow!("listening on {at}: {why}")
     })?;
     let address = listener.local_addr()?;

@@ -27,14 +27,24 @@ pub(super) fn watch(started: Started) -> io::Result<oneshot::Receiver<Signal>> {
     task::spawn(async move {
         let first = signals.next().await;
         if !started.0.get() {
-            tracing::warn!(signal = ?first, "stopped while starting: the next start recovers");
+            let signal = name(first);
+            tracing::warn!(signal, "stopped while starting: the next start recovers");
             std::process::exit(0);
         }
         let _ = tell.send(first);
         let second = signals.next().await;
         fatal(&format!(
-            "{second:?} while stopping: ended at once, the next start recovers"
+            "{} while stopping: ended at once, the next start recovers",
+            name(second)
         ));
     });
     Ok(told)
+}
+
+/// What whoever sends it calls it.
+pub(super) fn name(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Terminate => "SIGTERM",
+        Signal::Interrupt => "SIGINT",
+    }
 }
