@@ -190,13 +190,15 @@ impl Group {
             return Ok(Admitted::Known);
         }
         // Another one of the same instance.
-        let (known, epoch) = (Rc::clone(&known.id), known.epoch);
+        // One of the classic protocol never says that it is away (KAFKA-17228): it gives way like one that did.
+        let is_released = known.epoch == EPOCH_AWAY || known.classic.is_some();
+        let known = Rc::clone(&known.id);
         if !is_joining {
             let message =
                 format!("Member {id} was replaced by {known}, which has its instance id.");
             return Err(Refusal::new(ErrorCode::FencedInstanceId, message));
         }
-        if epoch != EPOCH_AWAY {
+        if !is_released {
             let message = format!("InstanceId is in use by member {known}, which has not left.");
             return Err(Refusal::new(ErrorCode::UnreleasedInstanceId, message));
         }
