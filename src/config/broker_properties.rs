@@ -661,7 +661,7 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "offset.metadata.max.bytes",
         NATURAL_INT,
         "4096",
-        "Most bytes of text that a client may store with a committed offset.",
+        "Longest text that a client may store with a committed offset, in units of UTF-16.",
     )
     .active(),
     Property::broker(

@@ -108,7 +108,7 @@ impl Group {
                     continue;
                 }
                 let text = asked.committed_metadata.as_deref().unwrap_or_default();
-                if text.len() > turn.settings.offset_metadata_bytes_max {
+                if is_longer(text, turn.settings.offset_metadata_max) {
                     row.error_code = ErrorCode::OffsetMetadataTooLarge.code();
                     continue;
                 }
@@ -389,6 +389,11 @@ impl Coordinator {
     }
 }
 
+/// Whether a text has more than `most` units of UTF-16: so Kafka counts, whose name for the bound says bytes.
+fn is_longer(text: &str, most: usize) -> bool {
+    text.len() > most && text.encode_utf16().count() > most
+}
+
 pub(crate) fn tombstone(group: &Rc<str>, topic: &Rc<str>, partition: i32) -> Record {
     Record::Offset {
         group: Rc::clone(group),
@@ -412,5 +417,18 @@ fn fetched(partition: i32, committed: Option<&Committed>) -> OffsetFetchResponse
         committed_leader_epoch: committed.map_or(-1, |c| c.leader_epoch),
         metadata: Some(committed.map_or_else(String::new, |c| c.metadata.to_string())),
         error_code: ErrorCode::None.code(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_longer;
+
+    #[test]
+    fn rp_108_text_beside_an_offset_is_counted_as_kafka_counts_it() {
+        assert!(!is_longer("", 0) && is_longer("x", 0));
+        assert!(!is_longer("éé", 2) && is_longer("éé", 1));
+        // Beyond the first 65,536 characters each is two units.
+        assert!(!is_longer("🦀", 2) && is_longer("🦀", 1));
     }
 }

@@ -19,7 +19,7 @@ pub struct Settings {
     /// `group.max.size`, in members.
     pub group_size_max: usize,
     /// `offset.metadata.max.bytes`.
-    pub offset_metadata_bytes_max: usize,
+    pub offset_metadata_max: usize,
     /// `offsets.retention.minutes`, in milliseconds.
     pub offsets_retention_ms: i64,
     /// `offsets.retention.check.interval.ms`.
@@ -117,7 +117,7 @@ impl Default for Settings {
             initial_rebalance_delay_ms: 3_000,
             session_timeout_ms: 6_000..=1_800_000,
             group_size_max: i32::MAX as usize,
-            offset_metadata_bytes_max: 4_096,
+            offset_metadata_max: 4_096,
             offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
             offsets_check_interval_ms: 10 * 60 * 1_000,
             pending_members_max: GROUP_PENDING_MEMBERS_MAX,

@@ -552,7 +552,7 @@ fn settings(config: &BrokerConfig) -> Settings {
         initial_rebalance_delay_ms: config.group_initial_rebalance_delay_ms(),
         session_timeout_ms: config.group_session_timeout_ms(),
         group_size_max: config.group_max_size(),
-        offset_metadata_bytes_max: config.offset_metadata_max_bytes(),
+        offset_metadata_max: config.offset_metadata_max_bytes(),
         offsets_retention_ms: config.offsets_retention_ms(),
         offsets_check_interval_ms: config.offsets_retention_check_interval_ms(),
         consumer: ConsumerSettings {

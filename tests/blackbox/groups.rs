@@ -642,8 +642,8 @@ fn bi_36_text_beside_an_offset_is_bounded() {
     client.create_topic("t", 2, &[]);
     commit_patiently(&mut client, "g", &[("t", 0, 1)]);
     let mut request = commit_request("g", &[("t", 0, 2), ("t", 1, 3)]);
-    request.topics[0].partitions[0].committed_metadata = Some("x".repeat(101));
-    request.topics[1].partitions[0].committed_metadata = Some("x".repeat(100));
+    request.topics[0].partitions[0].committed_metadata = Some("é".repeat(101));
+    request.topics[1].partitions[0].committed_metadata = Some("é".repeat(100));
     let answer = client.call(&request, 9);
     let rows = answer.topics.iter().flat_map(|topic| &topic.partitions);
     let codes: Vec<ErrorCode> = rows.map(|row| error(row.error_code)).collect();
