@@ -45,7 +45,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "10",
         "Kafka's thread pool for background work. Here background work has its own few threads.",
     )
-    .no_meaning(),
+    .no_meaning()
+    .live(),
     Property::broker_unset(
         "broker.id",
         NATURAL_INT,
@@ -134,6 +135,13 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
          batch larger than that is still sent whole.",
     )
     .active(),
+    Property::broker(
+        "follower.replication.throttled.rate",
+        NATURAL_LONG,
+        "9223372036854775807",
+        "Bytes per second that throttled replicas fetch. There are no followers in this version.",
+    )
+    .live(),
     Property::broker(
         "group.consumer.assignment.interval.ms",
         NATURAL_INT,
@@ -265,6 +273,13 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Listener that brokers reach each other by. It must be the one for clients.",
     ),
     Property::broker(
+        "leader.replication.throttled.rate",
+        NATURAL_LONG,
+        "9223372036854775807",
+        "Bytes per second that throttled replicas are sent. There are no followers in this version.",
+    )
+    .live(),
+    Property::broker(
         "listener.security.protocol.map",
         Kind::Text,
         "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
@@ -296,7 +311,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Most memory for keys of all rounds of compaction together, in bytes: 24 per key. With more \
          keys than that a log is compacted in several rounds.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "log.cleaner.delete.retention.ms",
         NATURAL_LONG,
@@ -317,21 +333,24 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "0.9",
         "How full the memory for keys gets.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "log.cleaner.io.buffer.size",
         POSITIVE_INT,
         "524288",
         "Bytes of buffers for reading and writing, of all cleaners together.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "log.cleaner.io.max.bytes.per.second",
         Kind::Double(1.0, f64::MAX),
         "1.7976931348623157e308",
         "Most bytes that compaction reads and writes per second, all cleaners together.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "log.cleaner.max.compaction.lag.ms",
         POSITIVE_LONG,
@@ -360,7 +379,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "Cleaners: logs that are compacted at once, at most one per shard. They run at the lowest \
          priority.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "log.cleanup.policy",
         Kind::List(Items::OneOf(&["compact", "delete"])),
@@ -622,14 +642,16 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "8",
         "Kafka's request threads. Here each core has one thread (`--shards`, `--cores`).",
     )
-    .no_meaning(),
+    .no_meaning()
+    .live(),
     Property::broker(
         "num.network.threads",
         POSITIVE_INT,
         "3",
         "Kafka's socket threads. Here each core has one thread (`--shards`, `--cores`).",
     )
-    .no_meaning(),
+    .no_meaning()
+    .live(),
     Property::broker(
         "num.partitions",
         POSITIVE_INT,
@@ -643,7 +665,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "2",
         "Kafka's threads for recovery at start. Here each core recovers its own partitions.",
     )
-    .no_meaning(),
+    .no_meaning()
+    .live(),
     Property::broker_unset(
         "num.replica.alter.log.dirs.threads",
         POSITIVE_INT,
@@ -656,7 +679,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "1",
         "Kafka's replication threads. Here each core fetches for its own partitions.",
     )
-    .no_meaning(),
+    .no_meaning()
+    .live(),
     Property::broker(
         "offset.metadata.max.bytes",
         NATURAL_INT,
@@ -723,7 +747,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "An idempotent producer that has not written to a partition for that long is forgotten there; \
          it may then go on at any sequence.",
     )
-    .active(),
+    .active()
+    .live(),
     Property::broker(
         "queued.max.request.bytes",
         Kind::LongOrMinusOne(Bounds::at_least(1)),

@@ -155,6 +155,18 @@ fn bi_52_only_harmless_properties_change_while_the_broker_runs() {
         assert!(refused(key, "1"), "{key}");
     }
     assert!(!refused("log.cleaner.backoff.ms", "15001"));
+    // What Kafka's documents change live, and what its tools do.
+    for key in [
+        "log.cleaner.threads",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.dedupe.buffer.size",
+        "num.io.threads",
+        "producer.id.expiration.ms",
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+    ] {
+        assert!(!refused(key, "4") && refused(key, "-4"), "{key}");
+    }
     // librdkafka's tests change it live, as Kafka lets them.
     let relogin = "sasl.kerberos.min.time.before.relogin";
     assert!(!refused(relogin, "58000") && refused(relogin, "soon"));

@@ -86,11 +86,14 @@ fn describe_own<'a>(
     listed.filter_map(describe).collect()
 }
 
-/// Every public broker property that means something here, sorted by name.
+/// Every public broker property that means something here or was set while the broker ran, sorted by name.
 #[must_use]
 pub fn describe_broker(broker: &BrokerConfig) -> Vec<Described> {
+    let [(_, own), (_, cluster_wide), _at_start] = broker.layers();
+    let was_set = |name: &str| own.contains_key(name) || cluster_wide.contains_key(name);
     let listed = properties(Scope::Broker).iter().filter(|property| {
-        property.visibility == Visibility::Public && property.status != Status::NoMeaning
+        property.visibility == Visibility::Public
+            && (property.status != Status::NoMeaning || was_set(property.name))
     });
     let describe = |property: &'static Property| {
         let synonyms = chain(broker, &[property.name]);
@@ -252,6 +255,13 @@ mod tests {
         assert_eq!((node.value.as_deref(), node.read_only), (Some("1"), true));
         assert_eq!(one(&all, "broker.rack").value, None);
         assert!(all.iter().all(|d| d.property.name != "num.io.threads"));
+        let (changed, _) = broker().with_dynamic([], [("num.io.threads", "9")]);
+        let all = describe_broker(&changed);
+        let threads = one(&all, "num.io.threads");
+        assert_eq!(
+            (threads.value.as_deref(), threads.read_only),
+            (Some("9"), false)
+        );
     }
 
     #[test]

@@ -175,8 +175,9 @@ impl Property {
             strongest.is_some_and(|synonym| synonym.name == self.name)
         };
         self.scope == Scope::Broker
-            && self.status != Status::NoMeaning
-            && (self.live || properties(Scope::Topic).iter().any(gives_default))
+            && (self.live
+                || self.status != Status::NoMeaning
+                    && properties(Scope::Topic).iter().any(gives_default))
     }
 }
 

@@ -1,21 +1,30 @@
 //! Compaction: has the logs of this shard cleaned, the dirtiest first, one at a time.
 //!
-//! The work is done by a [`Cleaner`], a thread of low priority; here it is decided which log is next,
-//! and each new segment is swapped in. A log that could not be cleaned is tried again in a while, ever
-//! later; one with a damaged segment up to that segment, which is in the quarantine then. One with a segment that
-//! can not be read although no damage is found in it is not tried at all until it was opened anew. The others go on.
+//! The work is done by a [`Cleaner`], a thread of low priority, within what is configured at that moment; here it
+//! is decided which log is next, and each new segment is swapped in. A log that could not be cleaned is tried again in
+//! a while, ever later; one with a damaged segment up to that segment, which is in the quarantine then. One with a
+//! segment that can not be read although no damage is found in it is not tried at all until it was opened anew. The
+//! others go on.
 
+use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thalweg_config::TopicConfig;
+use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_reactor::{failpoint, task, time};
-use thalweg_storage::{CleanError, CleanReport, Cleaner, Dirt};
+use thalweg_storage::{Budget, CleanError, CleanReport, Cleaner, CleanerPool, Dirt};
 use thalweg_types::limits::COMPACTION_BACKOFF_MS_MAX;
 
 use crate::partition::Partition;
 use crate::shard::Shard;
+
+/// Least memory of a cleaner to read or to write with.
+const IO_BYTES_MIN: usize = 16 * 1024;
+
+/// How soon a round that is under way goes by another rate.
+const RATE_LOOK: Duration = Duration::from_secs(1);
 
 /// A log that is to be cleaned.
 struct Due {
@@ -25,15 +34,41 @@ struct Due {
 }
 
 /// Cleans whatever is due, and looks again after `log.cleaner.backoff.ms` when nothing is. Never ends.
-pub(crate) async fn enforce(shard: Rc<Shard>, cleaner: Cleaner) {
+pub(crate) async fn enforce(shard: Rc<Shard>, cleaners: CleanerPool) {
     loop {
         // Anew each time: it can be changed while the broker runs.
         let backoff = Duration::from_millis(shard.view().config.log_cleaner_backoff_ms());
+        let backoff = backoff.max(Duration::from_millis(1));
         match dirtiest(&shard).await {
-            Some(due) if !shard.is_stopping() => clean(&shard, &cleaner, due, backoff).await,
-            Some(_) | None => time::sleep(backoff.max(Duration::from_millis(1))).await,
+            Some(due) if !shard.is_stopping() => match cleaner_of(&shard, &cleaners) {
+                Ok(cleaner) => clean(&shard, &cleaner, due, backoff).await,
+                Err(error) => {
+                    tracing::warn!(%error, "the thread of a cleaner can not be started");
+                    time::sleep(backoff).await;
+                }
+            },
+            Some(_) | None => time::sleep(backoff).await,
         }
     }
+}
+
+/// The cleaner of the shard, for a round that begins now.
+fn cleaner_of(shard: &Shard, cleaners: &CleanerPool) -> io::Result<Cleaner> {
+    let (count, budget) = budget_of_one(&shard.view().config, shard.shard_count());
+    cleaners.get(usize::from(shard.id.0) % count, budget)
+}
+
+/// How many cleaners there are, at most one per shard, and what is configured for all of them, divided.
+fn budget_of_one(config: &BrokerConfig, shards: usize) -> (usize, Budget) {
+    let count = config.log_cleaner_threads().clamp(1, shards.max(1));
+    let budget = Budget {
+        map_bytes: config.log_cleaner_dedupe_buffer_size() / count as u64,
+        map_load: config.log_cleaner_io_buffer_load_factor(),
+        // One half for reading, one for writing.
+        io_bytes: (config.log_cleaner_io_buffer_size() / count / 2).max(IO_BYTES_MIN),
+        bytes_per_second: config.log_cleaner_io_max_bytes_per_second() / count as f64,
+    };
+    (count, budget)
 }
 
 /// Of the logs that are due, the one with the largest share of dirty bytes.
@@ -81,7 +116,18 @@ async fn clean(shard: &Shard, cleaner: &Cleaner, due: Due, backoff: Duration) {
         dirt,
     } = due;
     let began = time::now();
-    match partition.compact(cleaner, dirt, &config).await {
+    let mut round = pin!(partition.compact(cleaner, dirt, &config));
+    let ended = loop {
+        match time::timeout(RATE_LOOK, round.as_mut()).await {
+            Ok(ended) => break ended,
+            // It may go on for hours, and somebody may want it to be slower, or done.
+            Err(_) => {
+                let (_, budget) = budget_of_one(&shard.view().config, shard.shard_count());
+                cleaner.set_rate(budget.bytes_per_second);
+            }
+        }
+    };
+    match ended {
         Ok(report) => {
             partition.cleaning().on_cleaned();
             note(shard, &partition, &report, time::now() - began);
@@ -92,8 +138,7 @@ async fn clean(shard: &Shard, cleaner: &Cleaner, due: Due, backoff: Duration) {
             failpoint::pass("compaction: checkpoint written");
         }
         Err(error) if error.is_ordinary() => {
-            let wait = backoff.max(Duration::from_millis(1));
-            partition.cleaning().try_again_at(time::now() + wait);
+            partition.cleaning().try_again_at(time::now() + backoff);
         }
         Err(error @ CleanError::Quarantined { .. }) => {
             tracing::warn!(partition = %partition.name(), %error,
@@ -141,7 +186,30 @@ mod tests {
     use thalweg_storage::Dirt;
     use thalweg_types::Offset;
 
-    use super::is_due;
+    use super::{budget_of_one, is_due};
+
+    #[test]
+    fn what_is_configured_for_all_cleaners_is_divided_among_as_many_as_there_are() {
+        let (config, _) = BrokerConfig::default().with_dynamic(
+            [
+                ("log.cleaner.threads", "4"),
+                ("log.cleaner.io.max.bytes.per.second", "1000"),
+                ("log.cleaner.dedupe.buffer.size", "4000"),
+                ("log.cleaner.io.buffer.size", "1048576"),
+            ],
+            [],
+        );
+        let of = |shards| {
+            let (count, budget) = budget_of_one(&config, shards);
+            (count, budget.bytes_per_second, budget.map_bytes)
+        };
+        assert_eq!(of(0), (1, 1_000.0, 4_000));
+        assert_eq!(of(1), (1, 1_000.0, 4_000));
+        assert_eq!(of(16), (4, 250.0, 1_000));
+        assert_eq!(budget_of_one(&config, 2).1.io_bytes, 256 * 1024);
+        let (_, budget) = budget_of_one(&BrokerConfig::default(), 9);
+        assert_eq!(budget.bytes_per_second, f64::MAX);
+    }
 
     #[test]
     fn rp_101_a_log_is_due_by_its_dirty_share_or_by_what_has_waited_too_long() {

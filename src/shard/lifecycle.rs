@@ -20,7 +20,7 @@ use thalweg_reactor::net::Stream;
 use thalweg_reactor::{
     LogGate, Pinning, Runtime, RuntimeOptions, mailbox, process, spawn_shard_thread, task, time,
 };
-use thalweg_storage::{Cleaner, DirHealth, Log, LogOptions, Scrubber};
+use thalweg_storage::{CleanerPool, DirHealth, Log, LogOptions, Scrubber};
 use thalweg_types::ShardId;
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
 
@@ -90,8 +90,8 @@ pub struct ShardSetup {
     pub connections: Arc<AtomicUsize>,
     /// The view before anything is in it.
     pub view: Arc<ClusterView>,
-    /// The cleaner that compacts the logs of this shard; `None` when nothing is to be compacted.
-    pub cleaner: Option<Cleaner>,
+    /// The cleaners that compact logs; `None` when nothing is to be compacted.
+    pub cleaners: Option<CleanerPool>,
     /// Checks the logs of this shard.
     pub scrubber: Scrubber,
     /// The places of connections, when this shard tells the accept loop of changed limits.
@@ -172,7 +172,7 @@ async fn run(setup: ShardSetup, engine: Engine) {
         view: setup.view,
     });
     let peer_loop = task::spawn(serve_peers(Rc::clone(&shard), inbox));
-    let housekeeping = keep_house(&shard, setup.cleaner);
+    let housekeeping = keep_house(&shard, setup.cleaners);
     let acceptor = task::spawn(adopt_all(
         setup.sockets,
         Rc::clone(&shard),
@@ -235,9 +235,9 @@ fn shared_options(shard: &Shard, scrubber: Scrubber) -> LogOptions {
 }
 
 /// What a shard does of its own accord, now and then.
-fn keep_house(shard: &Rc<Shard>, cleaner: Option<Cleaner>) -> Vec<task::Task<()>> {
-    let compaction = cleaner.map(|cleaner| {
-        let compacting = compaction::enforce(Rc::clone(shard), cleaner);
+fn keep_house(shard: &Rc<Shard>, cleaners: Option<CleanerPool>) -> Vec<task::Task<()>> {
+    let compaction = cleaners.map(|cleaners| {
+        let compacting = compaction::enforce(Rc::clone(shard), cleaners);
         task::spawn(compacting)
     });
     let others = [

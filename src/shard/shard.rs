@@ -257,7 +257,7 @@ impl Shard {
     /// Lets every partition forget idempotent producers: old ones, and those beyond its share of what
     /// the shard remembers.
     pub(crate) async fn expire_producers(&self) {
-        let keep_ms = self.config.producer_id_expiration_ms();
+        let keep_ms = self.view().config.producer_id_expiration_ms();
         let partitions: Vec<_> = self.partitions.borrow().values().cloned().collect();
         let share = PRODUCERS_PER_SHARD_MAX / partitions.len().max(1);
         let share = share.clamp(PRODUCERS_PER_PARTITION_MIN, PRODUCERS_PER_PARTITION_MAX);

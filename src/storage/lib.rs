@@ -92,7 +92,7 @@ mod whole_log_tests;
 pub use cache::SegmentCache;
 pub use checkpoint::PartitionOffsets;
 pub use compaction::{
-    Budget, CleanError, CleanReport, Cleaner, CompactionLimits, CompactionOrder, Dirt,
+    Budget, CleanError, CleanReport, Cleaner, CleanerPool, CompactionLimits, CompactionOrder, Dirt,
 };
 pub use condemned::leave_trace;
 pub use dir::{

@@ -58,7 +58,7 @@ impl Shards {
             connections: Vec::new(),
             sockets: Vec::new(),
             slots: ConnectionSlots::new(thalweg_shard::connection_limits(config)),
-            cleaners: Cleaners::start(config, count)?,
+            cleaners: Cleaners::new(config),
             scrubbing: Scrubbing::start()?,
         };
         let healths = dirs.log_healths();
@@ -79,7 +79,7 @@ impl Shards {
                 link,
                 connections,
                 view: Arc::clone(&view),
-                cleaner: shards.cleaners.of_shard(i),
+                cleaners: shards.cleaners.pool(),
                 scrubber: shards.scrubbing.scrubber()?,
                 slots: (i == 0).then(|| Arc::clone(&shards.slots)),
             };

@@ -1,20 +1,21 @@
 //! The thread that does the work of rounds, and the way to it.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use thalweg_reactor::{mailbox, oneshot, spawn_background_thread, task};
 use thalweg_types::limits::{COMPACTION_ROUNDS_WAITING_MAX, SEGMENT_BYTES_MAX};
 
-use super::pace::Pace;
+use super::pace::{Pace, Rate};
 use super::round::Round;
 use super::{Budget, CleanError, CleanReport, Order, SwapAsk};
 
 /// A round that waits for its cleaner.
 struct Job {
     order: Order,
+    budget: Budget,
     swaps: mailbox::Sender<SwapAsk>,
     done: oneshot::Sender<Result<CleanReport, CleanError>>,
 }
@@ -24,6 +25,59 @@ struct Job {
 pub struct Cleaner {
     jobs: mailbox::Sender<Job>,
     stop: Arc<AtomicBool>,
+    rate: Arc<Rate>,
+    /// Of the rounds that come by this way.
+    budget: Budget,
+}
+
+/// What becomes of a thread of a cleaner: an error when it got no runtime.
+type Ended = io::Result<()>;
+
+/// Cleaners and their threads.
+type Running = Vec<(Cleaner, JoinHandle<Ended>)>;
+
+/// The cleaners of a process, each a thread that begins when a round first needs it. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct CleanerPool {
+    stop: Arc<AtomicBool>,
+    running: Arc<Mutex<Running>>,
+}
+
+impl CleanerPool {
+    /// The cleaner with this number, for rounds within `budget`. With it all of lower numbers begin.
+    ///
+    /// # Errors
+    /// A thread can not be started.
+    pub fn get(&self, number: usize, budget: Budget) -> io::Result<Cleaner> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        while running.len() <= number {
+            let name = format!("cleaner-{}", running.len());
+            let stop = Arc::clone(&self.stop);
+            running.push(Cleaner::begin_thread(
+                &name,
+                budget,
+                SEGMENT_BYTES_MAX,
+                stop,
+            )?);
+        }
+        Ok(running[number].0.within(budget))
+    }
+
+    /// Ends the rounds that are under way, and every later one, soon.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for the threads, and tells what became of each. Nobody else may have a cleaner any more.
+    pub fn join(&self) -> Vec<std::thread::Result<Ended>> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = running.drain(..);
+        let ended = all.map(|(cleaner, thread)| {
+            drop(cleaner);
+            thread.join()
+        });
+        ended.collect()
+    }
 }
 
 impl Cleaner {
@@ -42,10 +96,19 @@ impl Cleaner {
         budget: Budget,
         segment_bytes_max: u64,
     ) -> io::Result<(Cleaner, JoinHandle<io::Result<()>>)> {
-        let (cleaner, inbox) = Cleaner::new();
-        let stop = Arc::clone(&cleaner.stop);
+        Cleaner::begin_thread(name, budget, segment_bytes_max, Arc::default())
+    }
+
+    fn begin_thread(
+        name: &str,
+        budget: Budget,
+        segment_bytes_max: u64,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<(Cleaner, JoinHandle<Ended>)> {
+        let (cleaner, inbox) = Cleaner::new(budget, stop);
+        let (rate, stop) = cleaner.reins();
         let thread = spawn_background_thread(name, move |runtime| {
-            runtime.block_on(work(inbox, budget, segment_bytes_max, stop));
+            runtime.block_on(work(inbox, segment_bytes_max, rate, stop));
         })?;
         Ok((cleaner, thread))
     }
@@ -54,16 +117,41 @@ impl Cleaner {
     /// of that thread's runtime.
     #[must_use]
     pub fn on_this_thread(budget: Budget, segment_bytes_max: u64) -> Cleaner {
-        let (cleaner, inbox) = Cleaner::new();
-        let stop = Arc::clone(&cleaner.stop);
-        task::spawn(work(inbox, budget, segment_bytes_max, stop));
+        let (cleaner, inbox) = Cleaner::new(budget, Arc::default());
+        let (rate, stop) = cleaner.reins();
+        task::spawn(work(inbox, segment_bytes_max, rate, stop));
         cleaner
     }
 
-    fn new() -> (Cleaner, mailbox::Receiver<Job>) {
+    fn new(budget: Budget, stop: Arc<AtomicBool>) -> (Cleaner, mailbox::Receiver<Job>) {
         let (jobs, inbox) = mailbox::channel(COMPACTION_ROUNDS_WAITING_MAX);
-        let stop = Arc::default();
-        (Cleaner { jobs, stop }, inbox)
+        let rate = Arc::new(Rate::new(budget.bytes_per_second));
+        let cleaner = Cleaner {
+            jobs,
+            stop,
+            rate,
+            budget,
+        };
+        (cleaner, inbox)
+    }
+
+    /// What its thread obeys while it works.
+    fn reins(&self) -> (Arc<Rate>, Arc<AtomicBool>) {
+        (Arc::clone(&self.rate), Arc::clone(&self.stop))
+    }
+
+    /// The same cleaner, for rounds within another budget. Its rate holds at once, also for a round that is under way.
+    fn within(&self, budget: Budget) -> Cleaner {
+        self.set_rate(budget.bytes_per_second);
+        Cleaner {
+            budget,
+            ..self.clone()
+        }
+    }
+
+    /// Bytes per second from now on.
+    pub fn set_rate(&self, bytes_per_second: f64) {
+        self.rate.set(bytes_per_second);
     }
 
     /// Ends the round that is under way, and every later one, soon.
@@ -84,7 +172,12 @@ impl Cleaner {
     > {
         let (swaps, asks) = mailbox::channel(1);
         let (done, ended) = oneshot::channel();
-        let job = Job { order, swaps, done };
+        let job = Job {
+            order,
+            budget: self.budget,
+            swaps,
+            done,
+        };
         match self.jobs.send(job).await {
             Ok(()) => Ok((asks, ended)),
             Err(_) => Err(CleanError::Stopped),
@@ -95,16 +188,16 @@ impl Cleaner {
 /// Rounds, one after the other, until every way to here is gone.
 async fn work(
     mut inbox: mailbox::Receiver<Job>,
-    budget: Budget,
     segment_bytes_max: u64,
+    rate: Arc<Rate>,
     stop: Arc<AtomicBool>,
 ) {
     while let Some(job) = inbox.recv().await {
         let round = Round {
             order: job.order,
-            budget: &budget,
+            budget: &job.budget,
             segment_bytes_max,
-            pace: Pace::new(budget.bytes_per_second, Arc::clone(&stop)),
+            pace: Pace::new(Arc::clone(&rate), Arc::clone(&stop)),
             swaps: job.swaps,
             report: CleanReport::default(),
         };

@@ -34,7 +34,7 @@ use thalweg_reactor::oneshot;
 use thalweg_replica::LastOfProducer;
 use thalweg_types::{Offset, ProducerId, TimestampMs};
 
-pub use cleaner::Cleaner;
+pub use cleaner::{Cleaner, CleanerPool};
 pub use dirt::{CompactionLimits, Dirt};
 
 use crate::error::{LogError, ReadError, may_pass};
@@ -50,7 +50,8 @@ pub struct Budget {
     pub map_load: f64,
     /// Bytes read or written at once: `log.cleaner.io.buffer.size`, of this one.
     pub io_bytes: usize,
-    /// Bytes read and written per second, of this one: `log.cleaner.io.max.bytes.per.second`.
+    /// Bytes read and written per second, of this one: `log.cleaner.io.max.bytes.per.second`. The newest
+    /// word of all that were given to a cleaner counts.
     pub bytes_per_second: f64,
 }
 

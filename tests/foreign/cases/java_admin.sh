@@ -22,7 +22,7 @@ tool kafka.admin.ConfigCommand --alter --entity-type topics --entity-name admin 
 for owner in '--entity-name 1' '--entity-default'; do
   # shellcheck disable=SC2086
   tool kafka.admin.ConfigCommand --alter --entity-type brokers $owner \
-    --add-config message.max.bytes=1000000 >>"$WORK/alter.txt"
+    --add-config message.max.bytes=1000000,log.cleaner.threads=2,num.io.threads=9,leader.replication.throttled.rate=9 >>"$WORK/alter.txt"
 done
 tool kafka.admin.ConfigCommand --describe --entity-type topics --entity-name admin --all >"$WORK/all.txt"
 check_has "$WORK/all.txt" \

@@ -8,11 +8,11 @@ use thalweg_replica::LastOfProducer;
 use thalweg_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use super::{
-    RETENTION_MS, append, cleaner, compact, content, dirt, names, of_records, order, producer, put,
-    roomy, small, survivors, try_compact,
+    RETENTION_MS, append, budget, cleaner, compact, content, dirt, names, of_records, order,
+    producer, put, roomy, small, survivors, try_compact,
 };
 use crate::whole_log_tests::{TestLog, bytes_of, edit, log_file, on_both_engines, on_plain_engine};
-use crate::{CleanError, CompactionLimits, Opening, Recovery};
+use crate::{Budget, CleanError, CleanerPool, CompactionLimits, Opening, Recovery};
 
 fn plain() -> BatchOptions {
     BatchOptions::default()
@@ -431,4 +431,39 @@ fn compact_in_background(
     thalweg_reactor::task::spawn(
         async move { try_compact(&test, &cleaner, 1, HashMap::new()).await },
     )
+}
+
+/// KAFKA-6244: more cleaners, and other bounds, for rounds that begin from now on.
+#[test]
+fn cleaners_of_a_pool_begin_when_they_are_needed_and_work_within_what_is_said_then() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small()).await;
+        write(&test, &["a", "b", "c", "a", "b", "c"]).await;
+        close_segment(&test).await;
+        let pool = CleanerPool::default();
+        // Memory for one key only.
+        let narrow = pool.get(0, budget(30)).expect("a thread");
+        let report = compact(&test, &narrow, 5_000).await;
+        assert!(report.end < Offset(6), "{report:?}");
+        let wide = Budget {
+            bytes_per_second: 1.0,
+            ..budget(1 << 20)
+        };
+        let second = pool.get(1, wide).expect("another thread");
+        // The newest word counts, for all that lead to the same one.
+        pool.get(1, budget(1 << 20)).expect("the same");
+        let report = compact(&test, &second, 5_000).await;
+        assert_eq!(report.end, Offset(6));
+        assert_eq!(survivors(&test).await.len(), 3);
+        pool.stop();
+        append(&test, &[("d", true)], plain()).await;
+        close_segment(&test).await;
+        let third = pool.get(2, budget(1 << 20)).expect("a thread");
+        let stopped = try_compact(&test, &third, 5_000, HashMap::new()).await;
+        assert!(matches!(stopped, Err(CleanError::Stopped)), "{stopped:?}");
+        drop((narrow, second, third));
+        let ended = pool.join();
+        assert_eq!(ended.len(), 3);
+        assert!(ended.into_iter().all(|thread| matches!(thread, Ok(Ok(())))));
+    });
 }
