@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::rc::Rc;
 
-use bytes::Bytes;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::delete_groups_response::DeletableGroupResult;
 use thalweg_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -186,7 +185,8 @@ impl Group {
     }
 }
 
-/// Metadata and shares only of a group at rest: before, they are still being decided.
+/// Metadata only of a group at rest: before, it is still being decided which protocol it is of. Shares are those that
+/// members have, until they are given others.
 fn describe(group: &Group, after: Option<&str>) -> DescribedPage<DescribedGroup> {
     let protocol = match group.state {
         State::Stable => group.protocol.as_deref(),
@@ -198,9 +198,7 @@ fn describe(group: &Group, after: Option<&str>) -> DescribedPage<DescribedGroup>
         client_id: member.client_id.to_string(),
         client_host: member.client_host.to_string(),
         member_metadata: protocol.map(|p| member.metadata(p)).unwrap_or_default(),
-        member_assignment: protocol
-            .map(|_| member.assignment.clone())
-            .unwrap_or_else(Bytes::new),
+        member_assignment: member.assignment.clone(),
     };
     let (members, rest) = page_of(&group.members, after, |_| 0, one);
     let group = DescribedGroup {

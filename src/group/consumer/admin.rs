@@ -51,7 +51,8 @@ impl ConsumerGroup {
                 client_host: member.client_host.to_string(),
                 subscribed_topic_names: member.topics.iter().map(ToString::to_string).collect(),
                 subscribed_topic_regex: text(member.regex.as_deref()),
-                assignment: named(&member.assigned, topics),
+                // What it is to give up it still has.
+                assignment: named(&member.assigned.with(&member.revoking), topics),
                 target_assignment: named(target, topics),
                 member_type: match member.classic {
                     Some(_) => TYPE_CLASSIC,
