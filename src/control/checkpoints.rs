@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use thalweg_storage::{
-    BoundOffsets, Checkpoint, CleanMark, LogDir, LogError, PartitionName, PartitionOffsets,
-    RecoveryPoints,
+    BoundOffsets, Checkpoint, CleanMark, LogDir, LogError, MAY_HAVE_HOLES, PartitionName,
+    PartitionOffsets, RecoveryPoints,
 };
 use thalweg_types::{Offset, TopicId, TopicPartition};
 
@@ -77,8 +77,8 @@ impl Checkpoints {
         &mut self.dir
     }
 
-    /// Takes recovery points by id from those by name, where the directory had none by id, and entries of which
-    /// it does not say the topic for those of the topics that there are.
+    /// Says that these partitions are as Kafka left them, where the directory had no recovery points by id, and takes
+    /// entries of which it does not say the topic for those of the topics that there are.
     pub(crate) fn know(
         &mut self,
         partitions: impl Iterator<Item = (PartitionName, TopicPartition)>,
@@ -86,8 +86,9 @@ impl Checkpoints {
         let has_points = self.dir.known_points().is_some();
         let metadata = (MetadataLog::partition(), MetadataLog::id());
         for (name, id) in partitions.chain([metadata]) {
-            if let Some(at) = self.recovery_points.get(&name).filter(|_| !has_points) {
-                self.known_points.insert(id, *at);
+            let is_there = id != MetadataLog::id() || self.recovery_points.contains_key(&name);
+            if is_there && !has_points {
+                self.known_points.entry(id).or_insert(MAY_HAVE_HOLES);
             }
             for bound in self.bound() {
                 bound.know(&name, id.topic);
@@ -154,9 +155,9 @@ impl Checkpoints {
     }
 
     /// Makes durable which partitions are damaged although a clean stop or a kill had left them whole, so
-    /// that the next start does not take what is left of them for the end that a crash tore; and says, not durably,
-    /// which are open ([`LogDir::record_whole`]). To be called when all are opened and before any is
-    /// written to.
+    /// that the next start does not take what is left of them for the end that a crash tore; and, if nothing does, which
+    /// of them are Kafka's: one of which nothing is said then is not. Says, not durably, which are open
+    /// ([`LogDir::record_whole`]). To be called when all are opened and before any is written to.
     ///
     /// # Errors
     /// See [`LogError`].
@@ -190,6 +191,15 @@ impl Checkpoints {
             if damaged != *found {
                 *found = damaged;
                 write_damaged(&self.dir, checkpoint, found).await?;
+            }
+        }
+        if self.dir.known_points().is_none() {
+            match self.dir.write_known_points(&self.known_points).await {
+                // Without it the next start believes Kafka's checkpoint as this one did.
+                Err(error) if error.may_pass() => {
+                    tracing::warn!(%error, "no room for recovery points by topic id");
+                }
+                other => other?,
             }
         }
         let topics = not_open.iter();
@@ -263,7 +273,7 @@ impl Checkpoints {
         progress: Vec<(PartitionName, (TopicPartition, LogProgress))>,
     ) -> Result<(), LogError> {
         for (name, (id, now)) in progress {
-            self.known_points.insert(id, now.recovery_point);
+            self.known_points.insert(id, now.known_point);
             self.recovery_points
                 .insert(name.clone(), now.recovery_point);
             self.high_watermarks.insert(name, now.high_watermark);
@@ -368,7 +378,7 @@ impl Checkpoints {
         for partition in stopped {
             let name = partition.name;
             self.known_points
-                .insert(partition.id, partition.recovery_point);
+                .insert(partition.id, partition.known_point);
             self.recovery_points
                 .insert(name.clone(), partition.recovery_point);
             self.log_starts

@@ -301,9 +301,10 @@ impl LogDirs {
             let keep_id = |id: TopicPartition| {
                 ids.get(&id).is_some_and(is_here) || (has_metadata && id == metadata.1)
             };
-            let retained = files.retain(keep, keep_id).await;
+            // Before anything is written: what is found of them is told then.
             let here = ids.iter().filter(|(_, name)| is_here(name));
             files.know(here.map(|(id, name)| (name.clone(), *id)));
+            let retained = files.retain(keep, keep_id).await;
             done = done.and(slot.unless_failed(retained));
         }
         done

@@ -10,7 +10,7 @@ use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions};
 use thalweg_storage::repair::repair;
 use thalweg_storage::{
     BoundOffsets, Checkpoint, CleanMark, DirHealth, FormatPolicy, Gaps, LogDir, LogError,
-    OpenPolicy, Opening, PartitionDir, PartitionName, Recovery, Unwritten,
+    MAY_HAVE_HOLES, OpenPolicy, Opening, PartitionDir, PartitionName, Recovery, Unwritten,
 };
 use thalweg_types::{BrokerId, ClusterId, Offset, PartitionIndex, TopicPartition, Uuid};
 
@@ -312,6 +312,7 @@ async fn filled(root: &Path) -> LogDirs {
     let progress = both(30).into_iter().map(|(name, (id, offset))| {
         let progress = LogProgress {
             recovery_point: offset,
+            known_point: offset,
             high_watermark: offset,
         };
         (name, (id, progress))
@@ -372,9 +373,59 @@ fn st_12_no_entry_of_a_topic_counts_for_another_of_its_name() {
         dirs.keep_known(&Image::default()).await.expect("written");
         drop(dirs);
         let dirs = both(&root).await;
+        let nothing = Opening {
+            compacted_to: Some(Offset(0)),
+            ..nothing
+        };
         for index in [0, 1] {
             assert_eq!(of(&dirs, TOPIC, index), nothing);
         }
+    });
+}
+
+/// What Kafka's compaction leaves between segments is no loss, as long as it is not known to lie below the recovery point.
+#[test]
+fn st_5_holes_of_kafkas_are_told_from_losses_from_the_first_start_on() {
+    run(|root| async move {
+        let first = async || {
+            let mut dirs = both(&root).await;
+            for index in [0, 1] {
+                dirs.place_new(name(index), id(201)).expect("a");
+            }
+            dirs
+        };
+        let image = image(&[id(201), id(201)]);
+        drop(first().await);
+        // One of Kafka's has a recovery point, and one has none yet.
+        let checkpoint = Checkpoint::RecoveryPoint.file_name();
+        std::fs::write(root.join("a").join(checkpoint), "0\n1\nt 0 17\n").expect("written");
+        let may_lack = async |topic, index| {
+            let dirs = both(&root).await;
+            let opening = dirs.opening(&name(index), topic, A).expect("it works");
+            opening.compacted_to.is_none()
+        };
+        let mut dirs = first().await;
+        dirs.keep_known(&image).await.expect("written");
+        let opened = dirs.record_opened(&image, &BTreeMap::new()).await;
+        opened.expect("recorded");
+        drop(dirs);
+        assert!(may_lack(TOPIC, 0).await && may_lack(TOPIC, 1).await);
+        // Made since.
+        assert!(!may_lack(id(6), 2).await);
+        let mut dirs = first().await;
+        let told = [(0, MAY_HAVE_HOLES), (1, Offset(30))].map(|(index, known_point)| {
+            let (name, (id, recovery_point)) = start(index, 30);
+            let progress = LogProgress {
+                recovery_point,
+                known_point,
+                high_watermark: recovery_point,
+            };
+            (name, (id, progress))
+        });
+        let recorded = dirs.record_progress(told.into()).await;
+        recorded.expect("written");
+        drop(dirs);
+        assert!(may_lack(TOPIC, 0).await && !may_lack(TOPIC, 1).await);
     });
 }
 

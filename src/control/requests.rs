@@ -166,6 +166,8 @@ pub struct QuorumState {
 pub struct LogProgress {
     /// Everything below is on the disk.
     pub recovery_point: Offset,
+    /// The same as `thalweg-recovery-points` is to have it ([`Log::known_point`](thalweg_storage::Log::known_point)).
+    pub known_point: Offset,
     /// High watermark.
     pub high_watermark: Offset,
 }
@@ -287,6 +289,8 @@ pub struct StoppedPartition {
     pub id: TopicPartition,
     /// Everything below is on the disk.
     pub recovery_point: Offset,
+    /// The same as `thalweg-recovery-points` is to have it ([`Log::known_point`](thalweg_storage::Log::known_point)).
+    pub known_point: Offset,
     /// High watermark.
     pub high_watermark: Offset,
     /// First offset of the log.

@@ -329,6 +329,7 @@ impl Partition {
             name: self.log().name().clone(),
             id: self.id,
             recovery_point: self.log().recovery_point(),
+            known_point: self.log().known_point(),
             high_watermark: self.replica.borrow().high_watermark(),
             log_start: self.log().start_offset(),
             closed_well: closed.is_ok(),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use thalweg_storage::{BoundOffsets, Gaps, Log, LogDir, Opening, PartitionName};
-use thalweg_types::{TopicPartition, Uuid};
+use thalweg_types::{Offset, TopicPartition, Uuid};
 
 use crate::model::Model;
 
@@ -84,9 +84,10 @@ impl Partition {
     pub(crate) fn opening(&self, dir: &LogDir) -> Opening {
         let opening = dir.opening(&self.name, self.topic_id);
         match self.policy.compacts() {
-            // Compaction may have come further than its checkpoint says.
+            // Compaction may have come further than its checkpoint says. No Kafka has made holes here.
             true => Opening {
                 gaps: Gaps::MayBe,
+                compacted_to: opening.compacted_to.or(Some(Offset::ZERO)),
                 ..opening
             },
             false => opening,

@@ -376,7 +376,7 @@ impl LogDir {
                 (recovery, Some(recovery_point).max(written))
             }
         };
-        let cleaned_to = entry(Checkpoint::Cleaner);
+        let (cleaned_to, accepted) = (entry(Checkpoint::Cleaner), entry(Checkpoint::AcceptedGaps));
         Opening {
             recovery,
             log_start: entry(Checkpoint::LogStart),
@@ -387,11 +387,12 @@ impl LogDir {
                 .filter(|_| self.starts_kept && self.log_starts.higher_of(name, topic).is_none()),
             written: mark,
             known_end,
-            gaps: match cleaned_to.or(entry(Checkpoint::AcceptedGaps)) {
+            gaps: match cleaned_to.or(accepted) {
                 Some(_) => Gaps::MayBe,
                 None => Gaps::Never,
             },
-            compacted_to: cleaned_to.filter(|_| entry(Checkpoint::AcceptedGaps).is_none()),
+            compacted_to: (accepted.is_none() && self.is_ours_above(name, topic))
+                .then(|| cleaned_to.unwrap_or_default()),
             unwritten: match self.page_cache.is_whole(name, Some(topic))
                 || entry(Checkpoint::DamagedAfterKill).is_some()
             {
@@ -407,10 +408,7 @@ impl LogDir {
     /// High watermarks are written before the recovery points that name topics by their ids, and of the same
     /// partitions: what has none of these is of another topic.
     fn high_watermark(&self, name: &PartitionName, topic: TopicId) -> Option<Offset> {
-        let id = TopicPartition {
-            topic,
-            partition: name.partition,
-        };
+        let id = id_of(name, topic);
         let known = self.known_points.as_ref();
         let is_of_it = known.is_none_or(|known| known.contains_key(&id));
         let entry = self.high_watermarks.offsets().get(name).copied();
@@ -423,11 +421,14 @@ impl LogDir {
         let Some(known) = &self.known_points else {
             return by_name;
         };
-        let id = TopicPartition {
-            topic,
-            partition: name.partition,
-        };
-        by_name.min(known.get(&id).copied())
+        by_name.min(known.get(&id_of(name, topic)).copied())
+    }
+
+    /// True when nobody but us has written to the log above its recovery point: both files tell the same one, or none.
+    fn is_ours_above(&self, name: &PartitionName, topic: TopicId) -> bool {
+        let by_name = self.recovery_points.offsets().get(name);
+        let known = self.known_points.as_ref();
+        known.is_some_and(|known| known.get(&id_of(name, topic)) == by_name)
     }
 
     /// Takes a checkpoint away, durably.
@@ -542,6 +543,13 @@ impl LogDir {
         let written = write_clean_marker(&self.path, broker_epoch).await;
         self.judged(written.map_err(LogError::io("write", &self.path.join(CLEAN_MARKER))))?;
         Ok(CleanMark::Written)
+    }
+}
+
+fn id_of(name: &PartitionName, topic: TopicId) -> TopicPartition {
+    TopicPartition {
+        topic,
+        partition: name.partition,
     }
 }
 

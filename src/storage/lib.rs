@@ -112,7 +112,7 @@ pub use quarantine::DamagedRange;
 pub use queued::QueuedBytes;
 pub use read::ReadPlan;
 pub use recovery::{RecoveryReport, TailCut, missing_directory};
-pub use recovery_points::RecoveryPoints;
+pub use recovery_points::{MAY_HAVE_HOLES, RecoveryPoints};
 pub use removal::{Due, Removed, StartKept};
 pub use retention::{Reasons, RetentionLimits};
 pub use scan::BadBatch;

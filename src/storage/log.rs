@@ -21,6 +21,7 @@ use crate::next_segment::NextSegment;
 use crate::options::{LogOptions, Opening};
 use crate::partition_files;
 use crate::recovery::{self, RecoveryReport};
+use crate::recovery_points::MAY_HAVE_HOLES;
 use crate::rounds;
 use crate::segment::{Segment, Warming};
 use crate::tail::Tail;
@@ -159,6 +160,9 @@ pub(crate) struct State {
     pub(crate) stage: Stage,
     pub(crate) tail: Tail,
     pub(crate) names: Names,
+    /// The last segment before which a compaction of Kafka's may have taken records that lay above the recovery point at
+    /// the start.
+    pub(crate) holes_end: Option<Offset>,
     /// Where compaction has come to, as far as known.
     pub(crate) cleaned_to: Option<Offset>,
     /// The record with the largest timestamp among the batches appended since the log was opened,
@@ -208,6 +212,7 @@ impl State {
             stage: Stage::Open,
             tail: Tail::default(),
             names: Names::Synced,
+            holes_end: None,
             cleaned_to: None,
             max_timestamp_hint: None,
         }
@@ -440,6 +445,17 @@ impl Log {
     #[must_use]
     pub fn recovery_point(&self) -> Offset {
         self.inner.state.borrow().recovery_point
+    }
+
+    /// The recovery point as the file has to have it that names topics by their ids: [`MAY_HAVE_HOLES`] as long as there are
+    /// such above.
+    #[must_use]
+    pub fn known_point(&self) -> Offset {
+        let state = self.inner.state.borrow();
+        match state.holes_end {
+            Some(end) if state.recovery_point < end => MAY_HAVE_HOLES,
+            Some(_) | None => state.recovery_point,
+        }
     }
 
     /// Bytes appended and not yet written. Appenders ask [`Log::has_room`] first.

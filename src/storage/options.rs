@@ -132,8 +132,8 @@ pub struct Opening {
     pub known_end: Option<Offset>,
     /// Whether offsets may be missing between its batches.
     pub gaps: Gaps,
-    /// Where that may be: no records from here on were ever compacted away or given up. Not known where there is no entry
-    /// in the cleaner's checkpoint.
+    /// Where that may be: above the recovery point, records from here on that are missing between two segments were neither
+    /// compacted away nor given up. Not known where Kafka may have compacted the log, or some were given up.
     pub compacted_to: Option<Offset>,
     /// What a crash can have left unwritten.
     pub unwritten: Unwritten,

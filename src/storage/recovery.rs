@@ -92,6 +92,8 @@ struct Work {
     dir: Rc<Path>,
     gaps: Gaps,
     compacted_to: Option<Offset>,
+    /// The last segment above the recovery point before which records are missing that may have been compacted away.
+    holes_end: Option<Offset>,
     unwritten: Unwritten,
     /// The log start that was asked for.
     start: Offset,
@@ -130,6 +132,7 @@ impl Work {
             dir: Rc::clone(dir),
             gaps: opening.gaps,
             compacted_to: opening.compacted_to,
+            holes_end: None,
             unwritten: opening.unwritten,
             start: opening.log_start.unwrap_or_default(),
             known_end: opening.known_end,
@@ -254,7 +257,8 @@ impl Work {
                 self.cut_at_hole(index + 1).await?;
                 break;
             }
-            if index + 1 < self.segments.len() {
+            if let Some(next) = self.segments.get(index + 1).map(|next| next.base) {
+                self.note_hole(self.end, next);
                 self.close_scanned(&segment).await?;
             }
             index += 1;
@@ -421,6 +425,7 @@ impl Work {
         self.report.segments = self.segments.len();
         let mut state = State::new(options, topic_id, self.segments, start, self.end);
         state.cleaned_to = opening.cleaned_to;
+        state.holes_end = self.holes_end.filter(|end| *end <= self.end);
         state.durable_end = match self.recovery_point {
             None => self.end,
             Some(recovery_point) => recovery_point.clamp(start, self.end),

@@ -5,6 +5,10 @@
 //! taken for that (R7, ST-12). So they are kept twice, and a recovery point is believed as far as both
 //! files have it.
 //!
+//! They also tell what a hole between two segments is. Our compaction leaves none; Kafka's does, and says how far it came
+//! only when its round has ended. Where both files have the same recovery point, nobody but us has written
+//! above it: what is missing there is lost ([`MAY_HAVE_HOLES`] is the exception).
+//!
 //! One line with the CRC-32C of all that follows, in 8 hexadecimal digits, then one line
 //! `topic-id partition offset` per partition.
 
@@ -24,6 +28,10 @@ use crate::error::LogError;
 const FILE: &str = "thalweg-recovery-points";
 /// A larger one is not read.
 const FILE_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Stands for the recovery point of a log above which a compaction of Kafka's may have left holes: we have not opened it
+/// yet, or have found such. The lower one of both files counts, so that it is the one of Kafka's.
+pub const MAY_HAVE_HOLES: Offset = Offset(i64::MAX);
 
 /// Recovery points by topic id.
 pub type RecoveryPoints = BTreeMap<TopicPartition, Offset>;

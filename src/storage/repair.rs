@@ -19,6 +19,7 @@ use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::quarantine::DamagedRange;
 use crate::recovery;
+use crate::recovery_points::MAY_HAVE_HOLES;
 
 /// Damages of one log that are looked for: each one found is thought away before the next look.
 const DAMAGES_MAX: usize = 1_000;
@@ -382,7 +383,13 @@ pub async fn repair(dir: &LogDir, examined: &[Examination]) -> Result<(), LogErr
                 topic: one.topic_id,
                 partition: name.partition,
             };
-            known_points.as_mut().map(|known| known.insert(id, end));
+            if let Some(known) = &mut known_points {
+                let known = known.entry(id).or_insert(end);
+                // What Kafka has compacted above is there still.
+                if *known != MAY_HAVE_HOLES {
+                    *known = end;
+                }
+            }
         }
         if let Some(start) = one.after.log_start {
             log_starts.insert(name.clone(), one.topic_id, start);

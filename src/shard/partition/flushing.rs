@@ -46,6 +46,7 @@ impl Partition {
         }
         let now = LogProgress {
             recovery_point: self.log().recovery_point(),
+            known_point: self.log().known_point(),
             high_watermark: self.replica.borrow().high_watermark(),
         };
         (self.recorded.get() != Some(now)).then_some(now)

@@ -312,12 +312,19 @@ impl Work {
     }
 
     /// Whether records from `end` on that are missing before the segment at `next` can have been compacted away. Ours
-    /// keeps the last batch of what it cleans, so that segments join; Kafka's does not, and says in its checkpoint how far
-    /// it came. Below the recovery point that may be forgotten.
+    /// keeps the last batch of what it cleans, so that segments join; Kafka's does not. Below the recovery point nobody
+    /// knows who did it.
     pub(super) fn may_be_compacted(&self, end: Offset, next: Offset) -> bool {
         let is_above = self.recovery_point.is_some_and(|at| end >= at);
         let is_beyond = is_above && self.compacted_to.is_some_and(|to| next > to);
         self.gaps == Gaps::MayBe && !is_beyond
+    }
+
+    /// Records from `end` on may have been compacted away by Kafka before the segment at `next`, if there are some.
+    pub(super) fn note_hole(&mut self, end: Offset, next: Offset) {
+        if end < next && self.recovery_point.is_some_and(|at| end >= at) {
+            self.holes_end = Some(next);
+        }
     }
 
     /// A crash may have lost a file whose name was not on the disk yet: the log ends there, like at any

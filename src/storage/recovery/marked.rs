@@ -132,6 +132,7 @@ impl Work {
         if loaded.bad.is_some() || !joins {
             return Ok(false);
         }
+        self.note_hole(end, next);
         let _warm: Warm = segment.set_warm(file, loaded.indexes);
         segment.synced.set(0);
         Ok(true)

@@ -7,6 +7,7 @@ mod crash;
 mod damaging;
 mod dirs;
 mod flushing;
+mod holes;
 mod indexes;
 mod inspection;
 mod killed;
