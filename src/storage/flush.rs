@@ -372,6 +372,13 @@ impl Log {
     /// As [`Log::flush`]. The log must then be recovered when it is opened again.
     pub async fn close(&self) -> Result<(), LogError> {
         let _turns = self.stop_appends().await?;
+        match self.settle_swap().await {
+            // As after a crash.
+            Err(error) if self.check_open().is_ok() => {
+                tracing::warn!(log = %self.name(), %error, "a compaction is finished by the next start");
+            }
+            other => other?,
+        }
         next_segment::discard(&self.inner).await;
         let segments = self.inner.state.borrow().segments.clone();
         for segment in segments {

@@ -14,6 +14,7 @@ use thalweg_replica::EpochCache;
 use thalweg_types::limits::ACK_FLUSHES_AT_ONCE_MAX;
 use thalweg_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 
+use crate::compaction::owed::Owed;
 use crate::error::{AppendError, LogError, ReadError};
 use crate::indexes::MaxTimestamp;
 use crate::name::{PartitionName, log_name};
@@ -163,6 +164,8 @@ pub(crate) struct State {
     /// The last segment before which a compaction of Kafka's may have taken records that lay above the recovery point at
     /// the start.
     pub(crate) holes_end: Option<Offset>,
+    /// What a swap could not do for lack of room.
+    pub(crate) owed: Owed,
     /// Where compaction has come to, as far as known.
     pub(crate) cleaned_to: Option<Offset>,
     /// The record with the largest timestamp among the batches appended since the log was opened,
@@ -213,6 +216,7 @@ impl State {
             tail: Tail::default(),
             names: Names::Synced,
             holes_end: None,
+            owed: Owed::Nothing,
             cleaned_to: None,
             max_timestamp_hint: None,
         }

@@ -213,6 +213,14 @@ impl Log {
         // A flush that is under way would write indexes anew.
         let _turns = self.both_turns().await;
         self.check_open()?;
+        match self.settle_swap().await {
+            Err(error) if self.check_open().is_ok() => {
+                tracing::warn!(log = %self.name(), %error,
+                    "there is no room to finish a compaction, before which no segment is removed: tried again at the next look");
+                return Ok(Removed::default());
+            }
+            other => other?,
+        }
         failpoint::pass("removal: start kept");
         let gone = self.take_out(below, kept);
         let mut aside = Vec::with_capacity(2 * gone.len());
@@ -288,18 +296,6 @@ impl Log {
         Ok(Taken::Away)
     }
 
-    pub(crate) async fn set_aside(
-        &self,
-        base: Offset,
-        aside: &mut Vec<PathBuf>,
-    ) -> Result<(), LogError> {
-        for path in files_of(&self.inner.dir, base) {
-            let done = rename_or_remove(&path, aside).await;
-            self.or_offline("take away", &path, done)?;
-        }
-        Ok(())
-    }
-
     pub(crate) async fn remove_useless_snapshots(&self) -> Result<(), LogError> {
         let found = list(&self.inner.dir).await?.snapshots;
         let (bases, end) = {
@@ -321,7 +317,7 @@ impl Log {
 }
 
 /// Gives a file that is to go another name, which `aside` is told, or removes it where there is no room for that.
-async fn rename_or_remove(path: &Path, aside: &mut Vec<PathBuf>) -> io::Result<()> {
+pub(crate) async fn rename_or_remove(path: &Path, aside: &mut Vec<PathBuf>) -> io::Result<()> {
     let to = deleted_path(path);
     let done = match fs::rename(path, &to).await {
         Ok(()) => {

@@ -23,7 +23,7 @@ use crate::error::ReadError;
 use crate::health::DirHealth;
 use crate::index::IndexDamage;
 use crate::indexes::{BatchMark, Indexes, MaxTimestamp};
-use crate::name::{index_path, log_path, time_index_path, txn_index_path};
+use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::told_time;
@@ -116,6 +116,8 @@ pub(crate) struct Segment {
     warm: RefCell<Option<Warm>>,
     pub(crate) last_used: Cell<u64>,
     retired: Cell<bool>,
+    /// Its files have the names of a swap that is not over.
+    is_swap: Cell<bool>,
     /// A read has found that an index lies, and it is being made anew.
     pub(crate) is_reindexing: Cell<bool>,
     /// Transactions aborted here.
@@ -179,6 +181,7 @@ impl Segment {
             warm: RefCell::new(None),
             last_used: Cell::new(0),
             retired: Cell::new(false),
+            is_swap: Cell::new(false),
             is_reindexing: Cell::new(false),
             aborted: RefCell::new(Aborted::none()),
             damaged: RefCell::default(),
@@ -227,8 +230,28 @@ impl Segment {
         self.progress.cuts.fetch_add(1, Ordering::Release);
     }
 
+    /// Of its batches.
     pub(crate) fn path(&self) -> PathBuf {
-        log_path(&self.dir, self.base)
+        let path = log_path(&self.dir, self.base);
+        match self.is_swap.get() {
+            true => CleanStep::Swap.of(&path),
+            false => path,
+        }
+    }
+
+    /// It has taken the place of others, whose names it does not have yet: it stays in memory, and nobody finds its files.
+    pub(crate) fn has_no_name_yet(&self) {
+        self.is_swap.set(true);
+    }
+
+    /// From now on its files have their names.
+    pub(crate) fn on_named(&self) {
+        self.is_swap.set(false);
+    }
+
+    /// False between [`Segment::has_no_name_yet`] and [`Segment::on_named`].
+    pub(crate) fn is_named(&self) -> bool {
+        !self.is_swap.get()
     }
 
     /// Whether its indexes have no room for another entry. Those of a segment that is written to are in memory.
@@ -272,7 +295,7 @@ impl Segment {
     /// Lets go of the file handle and the indexes, if nothing of them is needed for the disk.
     /// Returns whether the segment is cold now.
     pub(crate) fn cool(&self) -> bool {
-        if !self.is_synced() || !self.indexes_saved.get() || self.has_zeros() {
+        if !self.is_synced() || !self.indexes_saved.get() || self.has_zeros() || !self.is_named() {
             return false;
         }
         *self.warm.borrow_mut() = None;
@@ -361,7 +384,7 @@ impl Segment {
 
     /// Writes the index files that say too little and makes them durable.
     pub(crate) async fn save_indexes(&self) -> io::Result<()> {
-        if self.retired.get() {
+        if self.retired.get() || !self.is_named() {
             return Ok(());
         }
         self.save_aborted().await?;
@@ -391,6 +414,10 @@ impl Segment {
 
     /// Writes the index of aborted transactions if it says too little, durably.
     pub(crate) async fn save_aborted(&self) -> io::Result<()> {
+        if self.retired.get() || !self.is_named() {
+            // What has that name is another's.
+            return Ok(());
+        }
         let Some(bytes) = self.aborted.borrow_mut().take_unsaved() else {
             return Ok(());
         };

@@ -14,6 +14,7 @@ mod filter;
 mod groups;
 mod key_hash;
 mod offset_map;
+pub(crate) mod owed;
 mod pace;
 mod reader;
 pub(crate) mod recover;

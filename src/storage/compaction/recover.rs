@@ -92,9 +92,7 @@ async fn finish(dir: &Path, base: Offset, end: Offset, found: &Listing) -> Resul
             remove(&path).await?;
         }
     }
-    settle_names(dir, base)
-        .await
-        .map_err(|(path, source)| LogError::io("rename", path)(source))
+    settle_names(dir, base).await
 }
 
 /// Where the batches of the new segment at `base` end; `None` when they are damaged.

@@ -9,6 +9,8 @@
 //! Where several new segments take the place, they are renamed to `.swap` from the last to the first, as in
 //! Kafka (KAFKA-6264): a `.swap` behind a `.cleaned` is not one yet. They get their final names in order.
 //!
+//! What the disk has no room for waits (`owed.rs`), and no next round begins before it is done.
+//!
 //! In memory it is one step right after the point of no return: the new segment is there with an open
 //! file, and whoever is opening an old one by its name learns that it was replaced.
 
@@ -21,17 +23,16 @@ use thalweg_reactor::{failpoint, fs};
 use thalweg_types::Offset;
 
 use super::groups::Room;
+use super::owed::{Forth, Owed};
 use super::{
     CleanError, CleanReport, Cleaned, Cleaner, CompactionOrder, Dirt, Order, SegmentFile, SwapAsk,
 };
 use crate::aborted::Aborted;
-use crate::error::{LogError, is_lack_of_room};
+use crate::error::LogError;
 use crate::handles;
-use crate::listing::list;
 use crate::log::Log;
 use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_path};
 use crate::quarantine::Placed;
-use crate::removal::files_of;
 use crate::segment::Segment;
 use crate::unreadable::unreadable;
 
@@ -56,7 +57,9 @@ impl Log {
                 self.judge(&error);
                 let error = self.placed(error).await;
                 // The room that they take may be what was lacking.
-                self.remove_cleaned().await;
+                if let Err(left) = self.clear_away().await {
+                    tracing::debug!(log = %self.name(), error = %left, "new files stay until the next round");
+                }
                 Err(error)
             }
         }
@@ -102,6 +105,7 @@ impl Log {
         order: CompactionOrder,
         delay: Duration,
     ) -> Result<CleanReport, CleanError> {
+        self.clear_away().await?;
         let order = self.by_files(order).await?;
         let (mut asks, ended) = cleaner.begin(order).await?;
         while let Some(SwapAsk { olds, news, reply }) = asks.recv().await {
@@ -165,20 +169,12 @@ impl Log {
         }
         let bases: Vec<Offset> = news.iter().map(|new| new.base).collect();
         if let Err(error) = self.commit(&bases).await {
-            self.take_back(&bases).await?;
-            return Err(error);
+            self.check_open()?;
+            self.owe(Owed::Back(bases)).await?;
+            return Err(error.into());
         }
         let news = self.take_over(&olds, news);
-        let mut aside = Vec::with_capacity(4 * olds.len());
-        for old in &olds {
-            self.set_aside(*old, &mut aside).await?;
-        }
-        failpoint::pass("compaction: old files aside");
-        self.unlink_later(aside, delay);
-        for new in &news {
-            self.settle(new.base).await?;
-            self.inner.state.borrow().options.cache.add(new);
-        }
+        self.owe(Owed::Forth(Forth::new(olds, news, delay))).await?;
         self.remove_useless_snapshots().await?;
         Ok(())
     }
@@ -195,48 +191,25 @@ impl Log {
     }
 
     /// Renames to `.swap`, durably: all indexes, then each `.log`, the first of the segments last.
-    async fn commit(&self, bases: &[Offset]) -> Result<(), CleanError> {
+    async fn commit(&self, bases: &[Offset]) -> Result<(), LogError> {
         let dir = &self.inner.dir;
         for path in bases.iter().flat_map(|base| indexes_of(dir, *base)) {
             let (from, to) = (CleanStep::Cleaned.of(&path), CleanStep::Swap.of(&path));
             // Where no transaction was aborted there is no index of them.
             let renamed = unless_missing(fs::rename(&from, &to).await);
-            self.renamed(&from, renamed)?;
+            self.changed("rename", &from, renamed)?;
         }
         self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
         failpoint::pass("compaction: indexes renamed");
         for base in bases.iter().rev() {
             let log = log_path(dir, *base);
             let (from, to) = (CleanStep::Cleaned.of(&log), CleanStep::Swap.of(&log));
-            self.renamed(&from, fs::rename(&from, &to).await)?;
+            self.changed("rename", &from, fs::rename(&from, &to).await)?;
             failpoint::pass("compaction: segment renamed");
         }
         self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
         failpoint::pass("compaction: swap durable");
         Ok(())
-    }
-
-    /// There was no room for all the new names: nothing has happened. What has one goes before those that
-    /// have none, so that no start takes it for a swap.
-    async fn take_back(&self, bases: &[Offset]) -> Result<(), CleanError> {
-        self.check_open()?;
-        let dir = &self.inner.dir;
-        for base in bases {
-            for path in files_of(dir, *base) {
-                let swap = CleanStep::Swap.of(&path);
-                let gone = unless_missing(fs::unlink(&swap).await);
-                self.or_offline("remove", &swap, gone)?;
-            }
-        }
-        self.or_offline("sync", dir, handles::sync_dir(dir).await)?;
-        Ok(())
-    }
-
-    fn renamed(&self, from: &Path, result: io::Result<()>) -> Result<(), CleanError> {
-        match result {
-            Err(error) if is_lack_of_room(&error) => Err(CleanError::io("rename", from)(error)),
-            result => Ok(self.or_offline("rename", from, result)?),
-        }
     }
 
     /// From here on reads find the new segments.
@@ -249,6 +222,7 @@ impl Log {
                 let new = Segment::cold(&self.inner.dir, cleaned.base, interval, cleaned.bytes);
                 new.set_warm(cleaned.file, cleaned.indexes);
                 new.set_first_timestamp(cleaned.first_timestamp);
+                new.has_no_name_yet();
                 *new.aborted.borrow_mut() = Aborted::of(cleaned.aborted);
                 new
             })
@@ -264,14 +238,6 @@ impl Log {
         news
     }
 
-    /// Gives the new files their final names, the `.log` last. The old files are out of the way.
-    async fn settle(&self, base: Offset) -> Result<(), LogError> {
-        let dir = &self.inner.dir;
-        settle_names(dir, base)
-            .await
-            .or_else(|(path, error)| self.or_offline("put in place", &path, Err(error)))
-    }
-
     /// What a cleaner could not write or sync says of the disk what a failed append or flush does (R1).
     fn judge(&self, error: &CleanError) {
         let CleanError::Io {
@@ -285,22 +251,6 @@ impl Log {
         let health = &self.inner.state.borrow().options.health;
         health.judge_operation(operation, path, source);
     }
-
-    async fn remove_cleaned(&self) {
-        let _turns = self.both_turns().await;
-        if self.check_open().is_err() {
-            return;
-        }
-        let Ok(found) = list(&self.inner.dir).await else {
-            return;
-        };
-        for name in found.left_by_compaction() {
-            let path = self.inner.dir.join(name);
-            if let Err(error) = fs::unlink(&path).await {
-                tracing::warn!(path = %path.display(), %error, "removed at the next start");
-            }
-        }
-    }
 }
 
 /// The index files of a segment.
@@ -312,7 +262,7 @@ pub(super) fn indexes_of(dir: &Path, base: Offset) -> [PathBuf; 3] {
     ]
 }
 
-fn unless_missing(result: io::Result<()>) -> io::Result<()> {
+pub(super) fn unless_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -320,16 +270,18 @@ fn unless_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// Renames the files of a swapped segment to their final names, the `.log` last, durably.
-pub(super) async fn settle_names(dir: &Path, base: Offset) -> Result<(), (PathBuf, io::Error)> {
+///
+/// # Errors
+/// [`LogError::Io`]; of the operation `sync` where that has failed.
+pub(super) async fn settle_names(dir: &Path, base: Offset) -> Result<(), LogError> {
     for path in indexes_of(dir, base) {
         let swap = CleanStep::Swap.of(&path);
         let renamed = unless_missing(fs::rename(&swap, &path).await);
-        renamed.map_err(|error| (swap, error))?;
+        renamed.map_err(LogError::io("rename", swap))?;
     }
-    let sync = || async {
-        handles::sync_dir(dir)
-            .await
-            .map_err(|error| (dir.to_owned(), error))
+    let sync = async || {
+        let synced = handles::sync_dir(dir).await;
+        synced.map_err(LogError::io("sync", dir))
     };
     sync().await?;
     failpoint::pass("compaction: indexes in place");
@@ -337,7 +289,7 @@ pub(super) async fn settle_names(dir: &Path, base: Offset) -> Result<(), (PathBu
     let swap = CleanStep::Swap.of(&log);
     fs::rename(&swap, &log)
         .await
-        .map_err(|error| (swap, error))?;
+        .map_err(LogError::io("rename", swap))?;
     failpoint::pass("compaction: segment in place");
     sync().await
 }

@@ -33,6 +33,10 @@ impl FutureLog {
         // What lies beside closed segments is copied as it is.
         log.flush_soon(Reach::ClosedSegments).await?;
         let standing = log.stand_still().await;
+        match log.settle_swap().await {
+            Err(_) if log.check_open().is_ok() => return Err(MoveError::Changed),
+            other => other?,
+        }
         next_segment::settled(&log.inner).await;
         while self.try_step(log).await? > 0 {}
         let segments = log.inner.state.borrow().served().to_vec();

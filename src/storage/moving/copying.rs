@@ -51,7 +51,8 @@ impl FutureLog {
                 let wanted = (size - copied.bytes).min(MOVE_SLICE_BYTES);
                 return self.copy(segment, wanted).await;
             }
-            if is_closed && segment.is_synced() && segment.indexes_saved.get() {
+            let is_settled = segment.indexes_saved.get() && segment.is_named();
+            if is_closed && segment.is_synced() && is_settled {
                 self.close(log.dir(), segment).await?;
             }
         }

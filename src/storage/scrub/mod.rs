@@ -171,6 +171,10 @@ impl Log {
         segment: &Rc<Segment>,
         bytes_per_second: Option<u64>,
     ) -> io::Result<Scrubbed> {
+        if !segment.is_named() {
+            // What has its name is what it is to replace; its turn comes.
+            return Ok(Scrubbed::default());
+        }
         let (look, scrubber) = {
             let state = self.inner.state.borrow();
             let index = state.segment_for(segment.base);
@@ -179,7 +183,8 @@ impl Log {
                 base: segment.base,
                 before: index.checked_sub(1).and_then(|before| {
                     let before = &state.segments[before];
-                    before.damaged.borrow().is_empty().then(|| Before {
+                    let is_whole = before.damaged.borrow().is_empty() && before.is_named();
+                    is_whole.then(|| Before {
                         base: before.base,
                         bytes: before.size.get(),
                     })
@@ -201,15 +206,7 @@ impl Log {
             // Compacted or deleted meanwhile, so that its file may be another's.
             return Ok(Scrubbed::default());
         }
-        let looked = match looked {
-            // What compaction has put in place is read by its handle until it has its name.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound && segment.warm_now().is_some() =>
-            {
-                return Ok(Scrubbed::default());
-            }
-            looked => looked?,
-        };
+        let looked = looked?;
         segment.is_suspect.set(false);
         Ok(self.take(segment, looked).await)
     }
@@ -303,7 +300,7 @@ impl Log {
 fn is_due(segment: &Segment, interval: Duration) -> bool {
     let looked = segment.looked_at.get();
     let is_due = looked.is_none_or(|at| time::now().saturating_duration_since(at) >= interval);
-    is_due && segment.is_synced() && !segment.has_zeros()
+    is_due && segment.is_synced() && !segment.has_zeros() && segment.is_named()
 }
 
 /// What is not removed is wrong still, and is found so by the next look.

@@ -19,7 +19,7 @@ mod moving;
 mod next_segment;
 mod repairing;
 mod retention;
-mod room;
+pub(crate) mod room;
 mod scrubbing;
 mod short;
 mod snapshots;

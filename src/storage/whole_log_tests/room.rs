@@ -161,9 +161,10 @@ fn st_20_retention_makes_room_on_a_full_disk() {
     });
 }
 
-/// A copy-on-write disk that has no room even for a removal, or for another name, of files whose names end like this.
+/// A copy-on-write disk that has no room even for a removal, or for another name, of files whose names end like one of
+/// these.
 #[derive(Default)]
-struct Stuck(Cell<Option<&'static str>>);
+pub(crate) struct Stuck(pub(crate) Cell<&'static [&'static str]>);
 
 impl Disk for Stuck {
     fn before(&self, operation: &Operation<'_>) -> Verdict {
@@ -171,9 +172,11 @@ impl Disk for Stuck {
         let (Operation::Rename(path, _) | Operation::Unlink(path)) = operation else {
             return Verdict::Goes;
         };
-        match self.0.get() {
-            Some(end) if path.to_string_lossy().ends_with(end) => Verdict::Fails(ENOSPC),
-            Some(_) | None => Verdict::Goes,
+        let name = path.to_string_lossy();
+        let is_stuck = self.0.get().iter().any(|end| name.ends_with(end));
+        match is_stuck && path.exists() {
+            true => Verdict::Fails(ENOSPC),
+            false => Verdict::Goes,
         }
     }
 
@@ -188,21 +191,26 @@ impl Disk for Stuck {
     }
 }
 
-/// Runs a test on a log of several segments, on a disk that is not stuck yet.
-fn on_stuck_disk<F: Future<Output = ()>>(test: impl FnOnce(Rc<Stuck>, PathBuf, TestLog) -> F) {
+/// Runs a test in a directory on a disk that is not stuck yet.
+pub(crate) fn on_stuck_disk<F: Future<Output = ()>>(test: impl FnOnce(Rc<Stuck>, PathBuf) -> F) {
     let root = tempfile::tempdir().expect("a directory");
     let disk = Rc::new(Stuck::default());
     let runtime = Runtime::simulated(Rc::clone(&disk) as Rc<dyn Disk>).expect("a runtime");
-    runtime.block_on(async {
-        let log = TestLog::create(root.path(), small_segments()).await;
+    runtime.block_on(test(disk, root.path().to_owned()));
+}
+
+/// The same with a log of several segments.
+fn on_stuck_log<F: Future<Output = ()>>(test: impl FnOnce(Rc<Stuck>, PathBuf, TestLog) -> F) {
+    on_stuck_disk(|disk, root| async move {
+        let log = TestLog::create(&root, small_segments()).await;
         log.fill(30).await;
-        test(disk, root.path().to_owned(), log).await;
+        test(disk, root, log).await;
     });
 }
 
 #[test]
 fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can() {
-    on_stuck_disk(|disk, _, test| async move {
+    on_stuck_log(|disk, _, test| async move {
         let limits = RetentionLimits {
             bytes: Some(test.log.size_bytes() / 2),
             ..RetentionLimits::default()
@@ -214,7 +222,7 @@ fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can()
         let bases = test.bases();
         let left = test.read_all().await;
         for stuck in [true, false] {
-            disk.0.set(stuck.then_some(""));
+            disk.0.set(if stuck { &[""] } else { &[] });
             for kept in [StartKept::ByFirstSegment, StartKept::Durable] {
                 let removed = test.log.remove_segments(start, kept, Duration::ZERO).await;
                 let removed = removed.expect("it is not offline").segments;
@@ -233,7 +241,7 @@ fn st_20_segments_that_can_not_be_removed_for_lack_of_room_stay_until_they_can()
 /// A `.log.deleted` that was gone before the indexes of its segment would leave nothing to tell that it is not lost.
 #[test]
 fn st_20_a_start_that_can_not_remove_an_index_can_be_tried_again() {
-    on_stuck_disk(|disk, root, test| async move {
+    on_stuck_log(|disk, root, test| async move {
         let (second, end) = (Offset(test.bases()[1]), test.log.written_end());
         test.log.flush().await.expect("flushed");
         test.kill().await;
@@ -247,8 +255,9 @@ fn st_20_a_start_that_can_not_remove_an_index_can_be_tried_again() {
         for suffix in ["index", "timeindex"] {
             assert!(file(&root, 0, suffix).exists(), "{suffix}");
         }
-        for stuck in [".index", ".timeindex"] {
-            disk.0.set(Some(stuck));
+        for ends in [&[".index"], &[".timeindex"]] {
+            disk.0.set(ends);
+            let [stuck] = ends;
             let opened = TestLog::open(&root, small_segments(), recovery).await;
             match opened {
                 Err(LogError::Io { path, .. }) => assert!(path.to_string_lossy().ends_with(stuck)),
@@ -257,7 +266,7 @@ fn st_20_a_start_that_can_not_remove_an_index_can_be_tried_again() {
             }
             assert!(aside.exists(), "{stuck}");
         }
-        disk.0.set(None);
+        disk.0.set(&[]);
         let opened = TestLog::open(&root, small_segments(), recovery).await;
         assert_eq!(opened.expect("opened").0.log.start_offset(), second);
         assert!(!aside.exists());
@@ -267,8 +276,9 @@ fn st_20_a_start_that_can_not_remove_an_index_can_be_tried_again() {
 /// Retention would count it as gone otherwise, and it would keep its room until the next start.
 #[test]
 fn st_20_a_segment_of_which_a_file_can_not_be_removed_is_removed_at_a_later_look() {
-    for stuck in [".index", ".timeindex", ".log"] {
-        on_stuck_disk(|disk, root, test| async move {
+    for ends in [&[".index"], &[".timeindex"], &[".log"]] {
+        let [stuck] = ends;
+        on_stuck_log(|disk, root, test| async move {
             test.log.flush().await.expect("flushed");
             let (bases, start) = (test.bases(), Offset(test.bases()[2]));
             test.log.raise_start(start);
@@ -277,13 +287,13 @@ fn st_20_a_segment_of_which_a_file_can_not_be_removed_is_removed_at_a_later_look
                 let removed = test.log.remove_segments(start, kept, Duration::ZERO).await;
                 removed.expect("it is not offline").segments
             };
-            disk.0.set(Some(stuck));
+            disk.0.set(ends);
             assert_eq!(remove().await, 0, "{stuck}");
             assert_eq!(test.bases(), bases, "{stuck}");
             assert!(log_file(&root, 0).exists(), "{stuck}");
             // What went of it is unlinked without waiting for that.
             assert!(is_gone_soon(&root, ".deleted").await, "{stuck}");
-            disk.0.set(None);
+            disk.0.set(&[]);
             assert_eq!(remove().await, 2, "{stuck}");
             assert!(is_gone_soon(&root, ".deleted").await, "{stuck}");
             for suffix in ["log", "index", "timeindex"] {

@@ -2,6 +2,7 @@
 
 mod crash;
 mod model;
+mod room;
 mod stories;
 mod transactions;
 
@@ -41,6 +42,11 @@ pub(super) fn narrow(segment_bytes_max: u64) -> Cleaner {
     let budget = budget(1 << 20);
     let started = Cleaner::start_within("cleaner", budget, segment_bytes_max);
     started.expect("a thread").0
+}
+
+/// The same as a task of this thread, for simulated disks.
+pub(super) fn beside(segment_bytes_max: u64) -> Cleaner {
+    Cleaner::on_this_thread(budget(1 << 20), segment_bytes_max)
 }
 
 /// Enough memory for every key of a test.
