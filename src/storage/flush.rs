@@ -262,6 +262,9 @@ impl Log {
         for segment in unsaved {
             self.save_indexes(&segment).await?;
         }
+        let active = Rc::clone(self.inner.state.borrow().active());
+        let told = active.save_aborted().await;
+        self.unless_no_room(&active, told)?;
         let mut state = self.inner.state.borrow_mut();
         state.advance_recovery_point();
         // Closed segments may leave memory now.
@@ -298,9 +301,15 @@ impl Log {
         }
     }
 
-    /// Indexes can always be rebuilt: no room for them is no reason to stop (R9).
     async fn save_indexes(&self, segment: &Segment) -> Result<(), LogError> {
-        match segment.save_indexes().await {
+        let saved = segment.save_indexes().await;
+        self.unless_no_room(segment, saved)
+    }
+
+    /// Indexes can always be rebuilt, at the latest by a start that looks at all above the recovery point: no room for
+    /// them is no reason to stop (R9).
+    fn unless_no_room(&self, segment: &Segment, saved: io::Result<()>) -> Result<(), LogError> {
+        match saved {
             Err(error) if is_lack_of_room(&error) => {
                 tracing::warn!(log = %self.name(), base = %segment.base, %error, "no room for an index");
                 Ok(())
@@ -401,8 +410,27 @@ impl Log {
         if !active.indexes_saved.get() {
             self.save_indexes(&active).await?;
         }
+        self.check_told()?;
         self.let_go();
         Ok(())
+    }
+
+    /// A start after a clean stop looks for no aborted transaction.
+    fn check_told(&self) -> Result<(), LogError> {
+        let state = self.inner.state.borrow();
+        let mut all = state.segments.iter();
+        match all.find(|segment| segment.aborted.borrow().is_unsaved()) {
+            None => Ok(()),
+            Some(segment) => Err(LogError::io("write the indexes of", segment.path())(
+                io::Error::new(
+                    io::ErrorKind::StorageFull,
+                    format!(
+                        "no room for what was aborted in {}: the next start has to look for it",
+                        segment.path().display()
+                    ),
+                ),
+            )),
+        }
     }
 
     /// Takes the partition's directory out of service: renames it to `<name>.<topic id>-delete`,

@@ -261,14 +261,17 @@ impl State {
         }
     }
 
-    /// Everything durable, up to the first closed segment whose indexes are not on the disk (R6).
+    /// Everything durable, up to the first closed segment whose indexes are not on the disk (R6), or to one of which the
+    /// disk does not know what was aborted: nobody looks for that below.
     pub(crate) fn advance_recovery_point(&mut self) {
         let from = self.segment_for(self.recovery_point);
-        let closed = self.segments.len().saturating_sub(1);
-        let lacking = self.segments.get(from..closed).unwrap_or_default();
-        let lacking = lacking
-            .iter()
-            .find(|s| !s.indexes_saved.get() || s.has_zeros());
+        let active = self.active().base;
+        let lacking = self.segments.get(from..).unwrap_or_default();
+        let lacking = lacking.iter().find(|s| {
+            let is_closed = s.base < active;
+            s.aborted.borrow().is_unsaved()
+                || is_closed && (!s.indexes_saved.get() || s.has_zeros())
+        });
         let below = lacking.map_or(self.durable_end, |s| s.base.min(self.durable_end));
         // The batches above bring their epochs to the next start.
         let below = self

@@ -247,8 +247,10 @@ impl Work {
                 // Zeros that were written ahead of the batches hide nothing.
                 if !self.trim_zeros(index, &scanned.file, &bad).await? {
                     self.check_torn(index, &scanned.file, bad).await?;
-                    self.cut(&segment, &scanned.file, position, reason).await?;
+                    // First, and durably: a start that finds them behind a whole batch may take them for the log's.
                     self.remove_segments_after(index).await?;
+                    self.sync_names().await?;
+                    self.cut(&segment, &scanned.file, position, reason).await?;
                 }
             }
             segment.set_warm(scanned.file, scanned.indexes);
@@ -409,11 +411,7 @@ impl Work {
         stored_epochs: Option<Vec<EpochEntry>>,
         opening: Opening,
     ) -> Result<(State, RecoveryReport), LogError> {
-        if self.names_changed {
-            fs::sync_dir(&self.dir)
-                .await
-                .map_err(LogError::io("sync", &self.dir))?;
-        }
+        self.sync_names().await?;
         let first = self
             .segments
             .first()
@@ -447,6 +445,15 @@ impl Work {
             state.active().synced.set(0);
         }
         Ok((state, self.report))
+    }
+
+    async fn sync_names(&mut self) -> Result<(), LogError> {
+        if std::mem::take(&mut self.names_changed) {
+            fs::sync_dir(&self.dir)
+                .await
+                .map_err(LogError::io("sync", &self.dir))?;
+        }
+        Ok(())
     }
 
     /// The active segment rolls by the timestamp of its first batch.

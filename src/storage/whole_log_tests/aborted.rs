@@ -6,7 +6,8 @@ use thalweg_protocol::records::control::{ControlRecordType, end_marker};
 use thalweg_protocol::records::{BatchBuilder, BatchHeader, BatchOptions, Codec, ProducerSequence};
 use thalweg_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
-use super::{TestLog, edit, file, on_both_engines, on_plain_engine, small_segments};
+use super::room::on_stuck_disk;
+use super::{TestLog, copy_dir, edit, file, on_both_engines, on_plain_engine, small_segments};
 use crate::{AbortedTxn, AppendBatch, Recovery, StartKept};
 
 const FROM_ZERO: Recovery = Recovery::AfterCrash {
@@ -176,4 +177,45 @@ fn rp_75_after_a_crash_what_was_scanned_is_told_again() {
         let opened = TestLog::open(&dir, small_segments(), Recovery::AfterCleanStop).await;
         assert_eq!(found(&opened.expect("opened").0, 6, 8).await, [1]);
     });
+}
+
+/// A start looks for it above the recovery point, and not at all after a clean stop.
+#[test]
+fn rp_75_st_20_what_was_aborted_is_not_forgotten_for_lack_of_room() {
+    for has_room_again in [true, false] {
+        on_stuck_disk(|disk, root| async move {
+            let test = TestLog::create(&root, small_segments()).await;
+            test.fill(2).await;
+            test.log.roll_active().await;
+            for marker in [None, Some(ControlRecordType::Abort)] {
+                let batch = transactional(test.log.assigned_end(), 1, 0, marker);
+                test.log.append(batch);
+                test.settle().await;
+            }
+            disk.0.set(&["txnindex.tmp"]);
+            let noted = test.log.note_aborted(&[aborted(1, 6, 7, 8)]).await;
+            noted.expect("known in memory");
+            test.log.flush().await.expect("flushed");
+            assert_eq!(test.log.durable_end(), Offset(8));
+            assert_eq!(test.log.recovery_point(), Offset(6));
+            if !has_room_again {
+                test.log.close().await.expect_err("it would be forgotten");
+                assert_eq!(test.log.recovery_point(), Offset(6));
+            }
+            disk.0.set(&[]);
+            let copy = root.join("copy");
+            copy_dir(&root.join("t-0"), &copy.join("t-0"));
+            let recovery_point = Offset(6);
+            let crash = Recovery::AfterCrash { recovery_point };
+            let opened = TestLog::open(&copy, small_segments(), crash).await;
+            assert_eq!(opened.expect("opened").1.transactions_from, Some(Offset(6)));
+            if has_room_again {
+                test.log.flush().await.expect("flushed");
+                assert_eq!(test.log.recovery_point(), Offset(8));
+                test.log.close().await.expect("closed");
+                let opened = TestLog::open(&root, small_segments(), Recovery::AfterCleanStop).await;
+                assert_eq!(found(&opened.expect("opened").0, 0, 8).await, [1]);
+            }
+        });
+    }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use thalweg_types::{Offset, TopicPartition};
 
 use super::repairing::policy;
-use super::{TOPIC_ID, TestLog, copy_dir, log_file, name, on_plain_engine, small_segments};
+use super::room::on_stuck_disk;
+use super::{TOPIC_ID, TestLog, copy_dir, edit, log_file, name, on_plain_engine, small_segments};
 use crate::recovery_points::RecoveryPoints;
 use crate::{
     Checkpoint, Gaps, LogDir, LogError, MAY_HAVE_HOLES, Missing, Opening, PartitionOffsets,
@@ -163,5 +164,34 @@ fn st_5_a_hole_of_kafkas_is_no_loss_at_the_next_start_either() {
         let opened = TestLog::open(&copy, small_segments(), below).await;
         let (test, _) = opened.expect("opened");
         assert_eq!(test.log.known_point(), Offset(next));
+    });
+}
+
+/// Where the torn end is cut first, the next start finds a whole batch and a hole behind it.
+#[test]
+fn st_20_a_start_that_can_not_remove_what_is_behind_a_torn_end_has_not_cut_it() {
+    on_stuck_disk(|disk, root| async move {
+        let test = TestLog::create(&root, small_segments()).await;
+        test.fill(40).await;
+        let bases = test.bases();
+        test.kill().await;
+        let [_, second, third, ..] = bases[..] else {
+            panic!("few segments: {bases:?}")
+        };
+        edit(&log_file(&root, second), |bytes| {
+            bytes.truncate(bytes.len() - 10);
+        });
+        let crash = Recovery::AfterCrash {
+            recovery_point: Offset(second),
+        };
+        disk.0.set(&[".log"]);
+        let refused = TestLog::open(&root, small_segments(), crash).await;
+        let refused = refused.map(|_| ()).expect_err("no room");
+        assert!(refused.may_pass(), "{refused}");
+        disk.0.set(&[]);
+        let opened = TestLog::open(&root, small_segments(), crash).await;
+        let (test, report) = opened.expect("opened");
+        assert_eq!(test.log.written_end(), Offset(third - 3));
+        assert_eq!(report.segments_removed, bases.len() - 2);
     });
 }
