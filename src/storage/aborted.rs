@@ -120,6 +120,9 @@ impl Log {
             }
         }
         let _turn = self.inner.index_turn.take().await;
+        if self.inner.state.borrow().is_gone {
+            return Err(ReadError::Closed);
+        }
         for segment in changed.values() {
             match segment.save_aborted().await {
                 // Told again after a crash.

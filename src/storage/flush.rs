@@ -461,6 +461,7 @@ impl Log {
                 .await
                 .map_err(LogError::io("remove", &aside))?;
         }
+        inner.state.borrow_mut().is_gone = true;
         let renamed = fs::rename(&inner.dir, &aside).await;
         inner.judged(renamed.map_err(LogError::io("rename", &inner.dir)))?;
         failpoint::pass("delete: renamed");

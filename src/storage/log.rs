@@ -159,6 +159,8 @@ pub(crate) struct State {
     /// The writer is to begin a segment before anything else.
     pub(crate) roll_wanted: bool,
     pub(crate) stage: Stage,
+    /// Its folder has another name: what has the old one may be another log's.
+    pub(crate) is_gone: bool,
     pub(crate) tail: Tail,
     pub(crate) names: Names,
     /// The last segment before which a compaction of Kafka's may have taken records that lay above the recovery point at
@@ -213,6 +215,7 @@ impl State {
             next: NextSegment::None,
             roll_wanted: false,
             stage: Stage::Open,
+            is_gone: false,
             tail: Tail::default(),
             names: Names::Synced,
             holes_end: None,

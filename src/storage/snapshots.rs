@@ -48,8 +48,14 @@ impl Log {
     /// Writes a snapshot of what the log holds below `at`, durably.
     ///
     /// # Errors
-    /// [`LogError::Io`]. The log goes on; the snapshot before it serves as well, only slower.
+    /// [`LogError::Io`]. The log goes on; the snapshot before it serves as well, only slower. [`LogError::Closed`] when it
+    /// is deleted.
     pub async fn store_snapshot(&self, at: Offset, bytes: Vec<u8>) -> Result<(), LogError> {
+        // Another log of its name must not find what this one knew of its producers.
+        let _turn = self.inner.index_turn.take().await;
+        if self.inner.state.borrow().is_gone {
+            return Err(LogError::Closed);
+        }
         let path = snapshot_path(&self.inner.dir, at);
         let written = fs::write_file_atomically(&path, Bytes::from(bytes)).await;
         self.inner

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use thalweg_types::Offset;
 
 use super::{TestLog, on_both_engines, on_plain_engine, retention, small_segments};
-use crate::{LogEvent, Opening, Recovery, RetentionLimits};
+use crate::{LogError, LogEvent, Opening, Recovery, RetentionLimits};
 
 #[test]
 fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
@@ -152,5 +152,24 @@ fn a_roll_is_told_between_what_is_written_before_and_after_it() {
             }
         }
         assert_eq!(rolls + 1, test.log.segment_count());
+    });
+}
+
+/// A producer would be taken for the one that the other topic knew, and what it writes for a retry.
+#[test]
+fn st_15_a_deleted_log_leaves_no_snapshot_in_another_of_its_name() {
+    on_plain_engine(|dir| async move {
+        let old = TestLog::create(&dir, small_segments()).await;
+        old.fill(2).await;
+        old.log.delete().await.expect("deleted");
+        let new = TestLog::create(&dir, small_segments()).await;
+        new.fill(2).await;
+        let stored = old.log.store_snapshot(Offset(3), vec![1]).await;
+        assert!(matches!(stored, Err(LogError::Closed)), "{stored:?}");
+        assert!(new.log.load_snapshot(Offset(3)).await.is_err());
+        // A stop writes the last one when the log is closed.
+        new.log.close().await.expect("closed");
+        let stored = new.log.store_snapshot(Offset(6), vec![1]).await;
+        stored.expect("stored");
     });
 }
