@@ -192,6 +192,10 @@ fn said(repair: &Repair) -> String {
             "call it {}; then repair again, which tells what else is wrong",
             to.display()
         ),
+        Repair::FinishSwap { dir } => format!(
+            "finish the compaction in {}; then repair again, which tells what else is wrong",
+            dir.display()
+        ),
         Repair::TopicId { dir, topic_id } => format!(
             "write topic id {topic_id} into partition.metadata of {}",
             dir.display()

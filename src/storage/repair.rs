@@ -2,6 +2,7 @@
 //! point: found without changing anything, and done when an operator says so (R7).
 
 mod batches;
+mod unfinished;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +15,6 @@ use crate::dir::{Checkpoint, LogDir};
 use crate::error::{LogError, Missing};
 use crate::listing;
 use crate::name::{PartitionName, log_path};
-use crate::next_segment;
 use crate::options::{Gaps, Opening, Recovery, Unwritten};
 use crate::partition_files;
 use crate::quarantine::DamagedRange;
@@ -65,6 +65,12 @@ pub enum Repair {
         /// The segment's `.log` file.
         to: PathBuf,
     },
+    /// A compaction that a crash has interrupted is finished, as the next start would: what it has put aside is in its new
+    /// segments. What else is wrong can be told then.
+    FinishSwap {
+        /// The partition's directory.
+        dir: PathBuf,
+    },
     /// `partition.metadata` is written anew.
     TopicId {
         /// The partition's directory.
@@ -98,6 +104,7 @@ impl Repair {
             Repair::BeginAt(_)
             | Repair::BeginAnew { .. }
             | Repair::GiveName { .. }
+            | Repair::FinishSwap { .. }
             | Repair::TopicId { .. } => false,
         }
     }
@@ -144,6 +151,19 @@ pub async fn examine(
     name: &PartitionName,
     expected: Expected,
 ) -> Result<Option<Examination>, LogError> {
+    let Some(examined) = examine_files(dir, name, expected).await? else {
+        return Ok(None);
+    };
+    let path = dir.path().join(name.to_string());
+    Ok(Some(examined.behind(unfinished::of(&path).await?)))
+}
+
+/// As [`examine`], by the names that there are.
+async fn examine_files(
+    dir: &LogDir,
+    name: &PartitionName,
+    expected: Expected,
+) -> Result<Option<Examination>, LogError> {
     let mut opening = dir.opening(name, expected.topic_id);
     if expected.gaps == Gaps::MayBe {
         opening.gaps = Gaps::MayBe;
@@ -186,13 +206,6 @@ pub async fn examine(
         }
     }
     batches::check(&path, reached, &mut opening, &mut findings).await?;
-    if !findings.is_empty()
-        && let Some(unnamed) = unnamed(&path).await?
-    {
-        findings.retain(|finding| matches!(finding.repair, Repair::TopicId { .. }));
-        findings.push(unnamed);
-        return Ok(examined(findings, as_found));
-    }
     for finding in &findings {
         if let Repair::GoOnAt { end, at, .. } = finding.repair {
             opening.known_end = Some(at);
@@ -224,28 +237,6 @@ async fn wrong_topic_id(dir: &Path, wanted: TopicId) -> Result<Option<Finding>, 
         },
     };
     Ok(found.filter(|found| *found != wanted).map(finding))
-}
-
-/// Batches that only the next start would see. A log that seems to end before them may not go on in their place.
-async fn unnamed(dir: &Path) -> Result<Option<Finding>, LogError> {
-    if !fs::exists(dir)
-        .await
-        .map_err(LogError::io("look for", dir))?
-    {
-        return Ok(None);
-    }
-    let base = next_segment::unnamed(dir, &listing::list(dir).await?).await?;
-    let from = next_segment::next_path(dir);
-    Ok(base.map(|base| Finding {
-        damage: format!(
-            "{} has batches from offset {base} on, and not the name of a segment, which a crash has kept from it",
-            from.display()
-        ),
-        repair: Repair::GiveName {
-            from,
-            to: log_path(dir, base),
-        },
-    }))
 }
 
 async fn damage_of(
@@ -321,7 +312,10 @@ fn think_done(repair: &Repair, opening: &mut Opening) {
         Repair::TakeOut { .. } if opening.recovery != Recovery::AfterCleanStop => {
             accept_gap(opening)
         }
-        Repair::TakeOut { .. } | Repair::GiveName { .. } | Repair::TopicId { .. } => {}
+        Repair::TakeOut { .. }
+        | Repair::GiveName { .. }
+        | Repair::FinishSwap { .. }
+        | Repair::TopicId { .. } => {}
     }
     if let Recovery::AfterCrash { recovery_point } = &mut opening.recovery {
         *recovery_point = opening.known_end.unwrap_or_default().min(*recovery_point);
@@ -334,6 +328,17 @@ fn accept_gap(opening: &mut Opening) {
 }
 
 impl Examination {
+    /// A log in which something is `unfinished` that the next start finishes first is not what it seems to be.
+    fn behind(mut self, unfinished: Vec<Finding>) -> Examination {
+        if !unfinished.is_empty() {
+            self.findings
+                .retain(|finding| matches!(finding.repair, Repair::TopicId { .. }));
+            self.findings.extend(unfinished);
+            self.after = self.found;
+        }
+        self
+    }
+
     async fn repair(&self) -> Result<(), LogError> {
         let mut taken: BTreeMap<&Path, Vec<Range<u64>>> = BTreeMap::new();
         for finding in &self.findings {
@@ -346,7 +351,8 @@ impl Examination {
                     taken.entry(path).or_default().push(bytes.clone());
                 }
                 Repair::GoOnAt { path, .. } => make_segment(path).await?,
-                Repair::GiveName { from, to } => give_name(from, to).await?,
+                Repair::GiveName { from, to } => unfinished::give_name(from, to).await?,
+                Repair::FinishSwap { dir } => unfinished::finish_swap(dir).await?,
                 Repair::BeginAt(_) | Repair::AcceptGap => {}
             }
         }
@@ -446,14 +452,6 @@ fn with_ending(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
-}
-
-async fn give_name(from: &Path, to: &Path) -> Result<(), LogError> {
-    fs::rename(from, to)
-        .await
-        .map_err(LogError::io("rename", from))?;
-    let dir = to.parent().unwrap_or(Path::new("."));
-    fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
 }
 
 /// Makes durable what may have been only written: the recovery point is going to say that it is.

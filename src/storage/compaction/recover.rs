@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_types::Offset;
@@ -13,6 +13,13 @@ use crate::listing::{Listing, list};
 use crate::name::{CleanStep, log_path};
 use crate::removal::files_of;
 use crate::scan::{BatchScan, Check, Step};
+
+/// A new segment that waits for its name, if there is one.
+pub(crate) fn first_swap(dir: &Path, found: &Listing) -> Option<PathBuf> {
+    let logs = found.swaps.iter().filter(|(_, suffix)| *suffix == "log");
+    let first = logs.map(|(base, _)| *base).min()?;
+    Some(CleanStep::Swap.of(&log_path(dir, first)))
+}
 
 /// What is in the directory, once no swap is pending there.
 ///

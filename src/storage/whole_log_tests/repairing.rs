@@ -262,3 +262,27 @@ fn st_14_a_segment_without_its_name_is_no_lost_end() {
         assert_eq!(test.read_all().await, wanted);
     });
 }
+
+/// What a compaction has put aside is in its new segment, below the recovery point.
+#[test]
+fn st_14_a_compaction_that_was_interrupted_is_no_lost_begin() {
+    for all in [false, true] {
+        on_plain_engine(|path| async move {
+            let bases = stopped(&path).await;
+            let logs = bases.iter().map(|base| log_file(&path, *base));
+            let wanted = logs.flat_map(|log| std::fs::read(log).expect("a segment"));
+            let wanted: Vec<u8> = wanted.collect();
+            let set_aside = if all { &bases[..] } else { &bases[..2] };
+            for base in set_aside {
+                let log = log_file(&path, *base);
+                let swap = format!("{}.swap", log.display());
+                std::fs::rename(&log, swap).expect("renamed");
+            }
+            let (repairs, test, report) = repaired(&path).await;
+            let dir = path.join("t-0");
+            assert_eq!(repairs, [Repair::FinishSwap { dir }]);
+            assert_eq!((report.cut, test.log.written_end()), (None, Offset(240)));
+            assert_eq!(test.read_all().await, wanted);
+        });
+    }
+}

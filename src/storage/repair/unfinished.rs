@@ -1,0 +1,58 @@
+//! What a crash has interrupted and the next start finishes before it looks at a log. A log that seems to begin later or to
+//! end earlier for that must not be repaired as if the rest was lost.
+
+use std::path::Path;
+
+use thalweg_reactor::fs;
+
+use super::{Finding, Repair};
+use crate::compaction::recover::{finish_swaps, first_swap};
+use crate::error::LogError;
+use crate::listing::list;
+use crate::name::log_path;
+use crate::next_segment;
+
+/// In the order in which a start does it.
+pub(super) async fn of(dir: &Path) -> Result<Vec<Finding>, LogError> {
+    if !fs::exists(dir)
+        .await
+        .map_err(LogError::io("look for", dir))?
+    {
+        return Ok(Vec::new());
+    }
+    let listing = list(dir).await?;
+    let from = next_segment::next_path(dir);
+    let unnamed = next_segment::unnamed(dir, &listing).await?;
+    let unnamed = unnamed.map(|base| Finding {
+        damage: format!(
+            "{} has batches from offset {base} on, and not the name of a segment, which a crash has kept from it",
+            from.display()
+        ),
+        repair: Repair::GiveName {
+            from,
+            to: log_path(dir, base),
+        },
+    });
+    let swap = first_swap(dir, &listing).map(|path| Finding {
+        damage: format!(
+            "{} is left from a compaction that a crash has interrupted",
+            path.display()
+        ),
+        repair: Repair::FinishSwap {
+            dir: dir.to_owned(),
+        },
+    });
+    Ok(unnamed.into_iter().chain(swap).collect())
+}
+
+pub(super) async fn give_name(from: &Path, to: &Path) -> Result<(), LogError> {
+    fs::rename(from, to)
+        .await
+        .map_err(LogError::io("rename", from))?;
+    let dir = to.parent().unwrap_or(Path::new("."));
+    fs::sync_dir(dir).await.map_err(LogError::io("sync", dir))
+}
+
+pub(super) async fn finish_swap(dir: &Path) -> Result<(), LogError> {
+    finish_swaps(dir, list(dir).await?).await.map(drop)
+}
