@@ -143,12 +143,13 @@ pub(crate) async fn take(inner: &Rc<Inner>, base: Offset) -> Option<File> {
             NextSegment::None | NextSegment::Refused => return None,
         }
     };
-    let inner = Rc::clone(inner);
+    let (inner, named) = (Rc::clone(inner), file.clone());
     task::spawn(async move {
         let log = Log { inner };
         // Where it fails, the log was told. The name need not be durable for anything to be: a start
         // would find the file by its first one.
         if give_name(&log, base).await.is_ok() {
+            named.on_renamed(log_path(&log.inner.dir, base));
             failpoint::pass("next segment: named");
         }
         log.inner.state.borrow_mut().next = NextSegment::None;

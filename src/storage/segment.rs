@@ -247,6 +247,9 @@ impl Segment {
     /// From now on its files have their names.
     pub(crate) fn on_named(&self) {
         self.is_swap.set(false);
+        if let Some(warm) = self.warm_now() {
+            warm.file.on_renamed(self.path());
+        }
     }
 
     /// False between [`Segment::has_no_name_yet`] and [`Segment::on_named`].

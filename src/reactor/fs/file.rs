@@ -22,6 +22,8 @@ struct Inner {
     /// `None` only inside `drop`.
     file: Option<fs::File>,
     path: PathBuf,
+    /// Its path since then.
+    renamed: OnceLock<PathBuf>,
     id: u64,
     disk: OnceLock<u64>,
     /// When the last write by this handle began, in milliseconds since [`BEGIN`], and one more; 0 before it.
@@ -76,6 +78,7 @@ impl File {
         File(Arc::new(Inner {
             file: Some(file),
             path,
+            renamed: OnceLock::new(),
             id: LAST_ID.fetch_add(1, Ordering::Relaxed),
             disk: OnceLock::new(),
             written: AtomicU64::new(0),
@@ -104,9 +107,14 @@ impl File {
         *self.0.disk.get_or_init(ask)
     }
 
-    /// The path it was opened by. A later rename does not change it.
+    /// The path it was opened by, or was told to have since ([`File::on_renamed`]).
     pub fn path(&self) -> &Path {
-        &self.0.path
+        self.0.renamed.get().unwrap_or(&self.0.path)
+    }
+
+    /// From now on it is known by this path, where it lies for good: the first that is told stays.
+    pub fn on_renamed(&self, path: PathBuf) {
+        let _ = self.0.renamed.set(path);
     }
 
     pub(crate) fn std(&self) -> &fs::File {

@@ -84,6 +84,18 @@ pub(super) fn name() -> PartitionName {
     PartitionName::new("t", 0)
 }
 
+impl Log {
+    /// Whether those in memory are found by the paths of their handles.
+    pub(crate) fn are_files_known_by_their_names(&self) -> bool {
+        let state = self.inner.state.borrow();
+        let mut all = state.segments.iter();
+        all.all(|segment| {
+            let warm = segment.warm_now();
+            warm.is_none_or(|warm| warm.file.path() == segment.path())
+        })
+    }
+}
+
 impl TestLog {
     pub(super) async fn create(parent: &Path, options: LogOptions) -> TestLog {
         let (sink, events) = collector();

@@ -53,6 +53,8 @@ fn a_roll_takes_the_file_that_was_made_ahead() {
             assert!(log_file(&dir, base.0).exists() && !next_file(&dir).exists());
             assert_eq!(logs(&dir), segment + 1);
         }
+        // Who can not read what lies there says which segment it is.
+        assert!(test.log.are_files_known_by_their_names());
         let all = test.read_all().await;
         fill_until_made(&test, &dir).await;
         test.log.close().await.expect("closed");

@@ -59,6 +59,7 @@ fn rp_101_the_last_of_each_key_stays_where_it_was_and_the_active_segment_as_it_i
             .expect("a plan");
         assert_eq!(first.first_offset, Offset(2));
         assert_eq!(test.log.first_dirty(), Offset(5));
+        assert!(test.log.are_files_known_by_their_names());
         assert_eq!(dirt(&test, 5_000).await.dirty_bytes, 0);
         assert!(
             names(&dir)
