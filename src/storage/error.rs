@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use thalweg_reactor::fs::os_error;
+use thalweg_reactor::fs::{is_of_flush, os_error};
 use thalweg_types::Offset;
 
 use crate::scan::BadBatch;
@@ -322,12 +322,11 @@ impl AppendError {
     }
 }
 
-/// Errors of `write` or `open` that pass by themselves: no space, no quota, no file handles.
+/// Errors of `write` or `open` that pass by themselves: no space, no quota, no file handles. An fsync that finds no space
+/// has lost what was written before, and whoever asks next is told that all is well (R1).
 pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
-    let kind = error.kind();
-    kind == io::ErrorKind::StorageFull
-        || kind == io::ErrorKind::QuotaExceeded
-        || is_lack_of_handles(error)
+    let lost = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    lost.contains(&error.kind()) && !is_of_flush(error) || is_lack_of_handles(error)
 }
 
 /// No file handle was left, of the process or of the system.

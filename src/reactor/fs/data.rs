@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use bytes::{Bytes, BytesMut};
 
-use super::file::{File, FsError};
+use super::file::{FDATASYNC, File, FsError};
 use super::under_way::Writing;
 use crate::disk::{self, Operation};
 use crate::engine::{self, Op, ReadOp, WriteOp};
@@ -190,7 +190,7 @@ pub(super) fn flush_of<T>(
     move || {
         let covered = covered();
         let synced = disk::flush(Operation::Sync(&file), || file.std().sync_data());
-        synced.map_err(|error| FsError::wrap("fdatasync", file.path(), None, error))?;
+        synced.map_err(|error| FsError::wrap(FDATASYNC, file.path(), None, error))?;
         Ok(covered)
     }
 }

@@ -195,6 +195,24 @@ impl std::error::Error for FsError {
     }
 }
 
+/// What a flush is called in [`FsError::operation`], of a file, of a directory, of a file system.
+pub(super) const FSYNC: &str = "fsync";
+pub(super) const FDATASYNC: &str = "fdatasync";
+pub(super) const FSYNC_DIRECTORY: &str = "fsync directory";
+pub(super) const SYNCFS: &str = "syncfs";
+pub(super) const SYNC_FILE_RANGE: &str = "sync_file_range";
+
+/// True for an error of a flush, by whatever operation it was made: something that was written before is lost then, also
+/// where the error is that of a full disk.
+pub fn is_of_flush(error: &io::Error) -> bool {
+    let inside = error
+        .get_ref()
+        .and_then(|inside| inside.downcast_ref::<FsError>());
+    inside.is_some_and(|inside| {
+        [FSYNC, FDATASYNC, FSYNC_DIRECTORY, SYNCFS, SYNC_FILE_RANGE].contains(&inside.operation)
+    })
+}
+
 /// The errno of an error of [`crate::fs`] (or of any `io::Error` that has one).
 pub fn os_error(error: &io::Error) -> Option<i32> {
     let inside = error

@@ -17,7 +17,7 @@ pub use data::{
     append_cached, cached_pages, forget_cached, is_resident, is_surely_resident, no_read_ahead,
     read_at, read_cached, sync_data, sync_in_background, write_at,
 };
-pub use file::{File, FsError, OpenMode, os_error};
+pub use file::{File, FsError, OpenMode, is_of_flush, os_error};
 pub use lock::DirLock;
 pub use namespace::{
     DirEntry, FileMeta, FileSystem, Space, allocate, cache_lifetime, create_dir, create_dir_all,

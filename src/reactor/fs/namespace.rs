@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::unistd::syncfs;
 
-use super::file::{File, FsError, OpenMode};
+use super::file::{FSYNC, FSYNC_DIRECTORY, File, FsError, OpenMode, SYNCFS};
 use crate::disk::{self, Operation, flush, perform};
 use crate::engine::{Op, WriteOp, run_op};
 use crate::sys;
@@ -347,7 +347,7 @@ pub async fn allocate(file: &File, offset: u64, len: u64) -> io::Result<()> {
 pub async fn sync_all(file: &File) -> io::Result<()> {
     let file = file.clone();
     let path = file.path().to_owned();
-    run(&SYNCERS, "fsync", &path, move |_| sync_all_now(&file)).await
+    run(&SYNCERS, FSYNC, &path, move |_| sync_all_now(&file)).await
 }
 
 /// Makes a directory's entries durable, on a syncer thread.
@@ -355,7 +355,7 @@ pub async fn sync_all(file: &File) -> io::Result<()> {
 /// # Errors
 /// The kernel's; see [`super::sync_data`] on never trying again.
 pub async fn sync_dir(path: &Path) -> io::Result<()> {
-    run(&SYNCERS, "fsync directory", path, sync_dir_now).await
+    run(&SYNCERS, FSYNC_DIRECTORY, path, sync_dir_now).await
 }
 
 /// The file system of a directory, by a handle that is kept. Clones share it.
@@ -390,7 +390,7 @@ impl FileSystem {
     /// again.
     pub async fn sync(&self) -> io::Result<()> {
         let handle = Arc::clone(&self.handle);
-        run(&SYNCERS, "syncfs", &self.path, move |path| {
+        run(&SYNCERS, SYNCFS, &self.path, move |path| {
             flush(Operation::SyncDir(path), || Ok(syncfs(&handle)?))
         })
         .await
@@ -457,13 +457,15 @@ fn read_now(path: &Path, bytes_max: usize) -> io::Result<Bytes> {
 pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()> {
     run(&SYNCERS, "replace", path, move |path| {
         let (temporary, file) = write_beside(path, content)?;
-        sync_all_now(&file)?;
+        let synced = sync_all_now(&file);
+        synced.map_err(|error| FsError::wrap(FSYNC, &temporary, None, error))?;
         drop(file);
         rename_now(&temporary, path)?;
-        match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync_dir_now(parent),
-            Some(_) | None => sync_dir_now(Path::new(".")),
-        }
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        sync_dir_now(parent).map_err(|error| FsError::wrap(FSYNC_DIRECTORY, parent, None, error))
     })
     .await
 }

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use super::FsError;
 use super::data::flush_of;
-use super::file::File;
+use super::file::{File, SYNC_FILE_RANGE};
 use crate::sync::lock;
 use crate::workers::{Job, Pool, job_of};
 use crate::{disk, failpoint, sys};
@@ -235,7 +235,7 @@ fn write_back<G>(
             Err(errno) if is_unknown(errno) => return Ok(()),
             Err(errno) => {
                 let error = io::Error::from_raw_os_error(errno);
-                return Err(FsError::wrap("sync_file_range", file.path(), None, error));
+                return Err(FsError::wrap(SYNC_FILE_RANGE, file.path(), None, error));
             }
         }
         drop(watched);

@@ -315,3 +315,53 @@ async fn is_gone_soon(root: &Path, end: &str) -> bool {
     }
     false
 }
+
+/// A disk that promised more room than it has, and finds out when it is asked to flush a file, or a directory.
+#[derive(Default)]
+struct Overcommitted {
+    at_files: Cell<bool>,
+    at_directories: Cell<bool>,
+}
+
+impl Disk for Overcommitted {
+    fn before(&self, operation: &Operation<'_>) -> Verdict {
+        let finds_out = match operation {
+            Operation::Sync(_) => self.at_files.get(),
+            Operation::SyncDir(_) => self.at_directories.get(),
+            _other => false,
+        };
+        match finds_out {
+            true => Verdict::Fails(28),
+            false => Verdict::Goes,
+        }
+    }
+
+    fn after(&self, _operation: &Operation<'_>, _bytes: usize) {}
+
+    fn delay(&self) -> u32 {
+        0
+    }
+
+    fn lifetime(&self) -> String {
+        "test".to_owned()
+    }
+}
+
+/// Who flushes the same directory next is told that all is well (rig B).
+#[test]
+fn r_1_no_room_at_the_flush_of_a_small_file_is_no_lack_that_passes() {
+    for at_files in [true, false] {
+        let root = tempfile::tempdir().expect("a directory");
+        let disk = Rc::new(Overcommitted::default());
+        let runtime = Runtime::simulated(Rc::clone(&disk) as Rc<dyn Disk>).expect("a runtime");
+        runtime.block_on(async {
+            let test = TestLog::create(root.path(), small_segments()).await;
+            test.fill(1).await;
+            disk.at_files.set(at_files);
+            disk.at_directories.set(!at_files);
+            let stored = test.log.store_snapshot(Offset(3), vec![1]).await;
+            let stored = stored.expect_err("it is lost");
+            assert!(!stored.may_pass() && test.log.is_offline(), "{stored}");
+        });
+    }
+}
