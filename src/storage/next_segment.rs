@@ -190,28 +190,20 @@ pub(crate) async fn discard(inner: &Inner) {
     }
 }
 
-/// Gives batches that a crash has left without a name theirs, and removes an empty file.
+/// Gives batches that a crash has left without a name theirs. Where there are none, what is there is nothing, or what
+/// the system had begun to write when it crashed, or damage: it goes when the log is known to be whole without it.
 ///
 /// # Errors
 /// [`LogError::Io`].
 pub(crate) async fn adopt(dir: &Path, listing: Listing) -> Result<Listing, LogError> {
-    if listing.next.is_none() {
+    let Some(base) = unnamed(dir, &listing).await? else {
         return Ok(listing);
-    }
-    let path = next_path(dir);
-    match unnamed(dir, &listing).await? {
-        Some(base) => {
-            let to = log_path(dir, base);
-            tracing::info!(path = %to.display(), "a segment that a crash left without its name");
-            fs::rename(&path, &to)
-                .await
-                .map_err(LogError::io("rename", &path))?;
-        }
-        // Nothing, or what the system had begun to write when it crashed.
-        None => fs::unlink(&path)
-            .await
-            .map_err(LogError::io("remove", &path))?,
-    }
+    };
+    let (path, to) = (next_path(dir), log_path(dir, base));
+    tracing::info!(path = %to.display(), "a segment that a crash left without its name");
+    fs::rename(&path, &to)
+        .await
+        .map_err(LogError::io("rename", &path))?;
     list(dir).await
 }
 

@@ -10,6 +10,7 @@ use crate::dir::Checkpoint;
 use crate::error::LogError;
 use crate::listing::Listing;
 use crate::name::{index_path, snapshot_path, time_index_path};
+use crate::next_segment::next_path;
 use crate::options::{Opening, Recovery};
 use crate::segment::Segment;
 use crate::snapshots::useless;
@@ -22,6 +23,12 @@ impl Work {
             // A file that was written anew meanwhile may have taken its place.
             self.remove_file(&path).await?;
             self.report.leftovers_removed += 1;
+        }
+        if listing.next.is_some() {
+            // One that a loss of power brings back is no segment then either.
+            let names_changed = self.names_changed;
+            self.remove_file(&next_path(&self.dir)).await?;
+            self.names_changed = names_changed;
         }
         Ok(())
     }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use thalweg_types::limits::NEXT_SEGMENTS_MAX;
 use thalweg_types::{LeaderEpoch, Offset};
 
-use super::{TestLog, file, log_file, numbered, on_both_engines, on_plain_engine, small_segments};
+use super::{
+    TestLog, edit, file, log_file, numbered, on_both_engines, on_plain_engine, small_segments,
+};
 use crate::name::NEXT_SEGMENT;
-use crate::{LogOptions, Recovery};
+use crate::{LogOptions, Opening, Recovery, Unwritten};
 
 const FROM_ZERO: Recovery = Recovery::AfterCrash {
     recovery_point: Offset(0),
@@ -138,5 +140,35 @@ fn an_empty_log_has_no_index_files() {
         test.fill(1).await;
         test.log.close().await.expect("closed");
         assert!(file(&dir, 0, "index").exists() && file(&dir, 0, "timeindex").exists());
+    });
+}
+
+/// A start that removed it would leave nothing to repair, or to put back the bit in that has flipped.
+#[test]
+fn r7_a_segment_without_its_name_that_is_damaged_stays_where_the_log_was_written_further() {
+    on_plain_engine(|dir| async move {
+        let test = TestLog::create(&dir, small_segments()).await;
+        test.fill(25).await;
+        let last = test.bases()[test.log.segment_count() - 1];
+        let end = test.log.written_end();
+        assert!(last < end.0);
+        test.kill().await;
+        let next = next_file(&dir);
+        std::fs::rename(log_file(&dir, last), &next).expect("renamed");
+        edit(&next, |bytes| bytes[70] ^= 1);
+        let before = std::fs::read(&next).expect("a segment");
+        let marked = Opening {
+            unwritten: Unwritten::LastWrite,
+            known_end: Some(end),
+            ..Opening::from(FROM_ZERO)
+        };
+        let refused = TestLog::open(&dir, small_segments(), marked).await;
+        let refused = refused.map(|_| ()).expect_err("its end is missing");
+        assert!(refused.is_damage(), "{refused}");
+        assert_eq!(std::fs::read(&next).expect("it is there"), before);
+        // After a loss of power it may be what was being written.
+        let opened = TestLog::open(&dir, small_segments(), FROM_ZERO).await;
+        assert_eq!(opened.expect("opened").0.log.written_end(), Offset(last));
+        assert!(!next.exists());
     });
 }
