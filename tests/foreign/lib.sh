@@ -1,7 +1,8 @@
 # Helpers for the cases: brokers of either kind, Kafka's tools, comparisons. Sourced by each case.
 #
 # From the runner: ROOT, FOREIGN, AGAINST (thalweg or kafka), BINARY, SHARDS, LONG (0 or 1), JARS,
-# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), WORK (an empty folder of this case), PORTS (a folder),
+# PYTHON, GO_CLIENTS, NODE_CLIENTS, RUST_CLIENTS (folders), OLD_JAVA_CLIENTS (folders, one per line), WORK (an empty
+# folder of this case), PORTS (a folder),
 # CLASS_ARCHIVE (of archive_classes, or not set), and for the shared broker BOOTSTRAP and DATA.
 
 set -euo pipefail

@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -13,15 +14,19 @@ import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
-import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.ConsumerGroupListing;
+import org.apache.kafka.clients.admin.DescribeTopicsResult;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
-import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.ConsumerGroupState;
+import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.TopicExistsException;
@@ -30,7 +35,11 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Writes and reads with Kafka's own clients. The steps are those of ../README.md. */
+/**
+ * Writes and reads with Kafka's own clients, from 2.8 to the newest: what the older ones have is used where there is a
+ * choice. The steps are those of ../README.md.
+ */
+@SuppressWarnings({"deprecation", "removal"})
 public final class WithKafkaClients {
     private static final int SHARED_PARTITIONS = 6;
     private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -62,6 +71,8 @@ public final class WithKafkaClients {
         steps.makeTopic();
         steps.alterTopic();
         List<Sent> sent = steps.produceEachCodec();
+        check(steps.offset(OffsetSpec.earliest()) == 0, "the first offset");
+        check(steps.offset(OffsetSpec.latest()) == sent.size(), "the end offset");
         same(sent, steps.read(sent.size()));
         steps.shareInGroup();
         steps.deleteAll();
@@ -121,6 +132,26 @@ public final class WithKafkaClients {
                 admin.describeConfigs(List.of(resource)).all().get().get(resource).get("retention.ms");
         check(described.value().equals(RETENTION_MS), "retention.ms is " + described.value());
         admin.createPartitions(Map.of(codecsTopic, NewPartitions.increaseTo(3))).all().get();
+        int partitions = describe(codecsTopic).partitions().size();
+        check(partitions == 3, partitions + " partitions");
+    }
+
+    /** Kafka 3.1 gave the method another name, and 4.0 has only that. */
+    @SuppressWarnings("unchecked")
+    private TopicDescription describe(String topic) throws Exception {
+        Method all;
+        try {
+            all = DescribeTopicsResult.class.getMethod("allTopicNames");
+        } catch (NoSuchMethodException older) {
+            all = DescribeTopicsResult.class.getMethod("all");
+        }
+        Object described = all.invoke(admin.describeTopics(List.of(topic)));
+        return ((KafkaFuture<Map<String, TopicDescription>>) described).get().get(topic);
+    }
+
+    private long offset(OffsetSpec which) throws Exception {
+        TopicPartition partition = new TopicPartition(codecsTopic, 1);
+        return admin.listOffsets(Map.of(partition, which)).partitionResult(partition).get().offset();
     }
 
     private KafkaProducer<String, String> producer(Map<String, Object> settings) {
@@ -269,13 +300,15 @@ public final class WithKafkaClients {
     }
 
     private boolean groupListed() throws Exception {
-        return admin.listGroups().all().get().stream().map(GroupListing::groupId).anyMatch(group::equals);
+        return admin.listConsumerGroups().all().get().stream()
+                .map(ConsumerGroupListing::groupId)
+                .anyMatch(group::equals);
     }
 
     private void deleteAll() throws Exception {
         check(groupListed(), "the group is not listed");
-        GroupState state = admin.describeConsumerGroups(List.of(group)).all().get().get(group).groupState();
-        check(state == GroupState.EMPTY, "the group is " + state);
+        ConsumerGroupState state = admin.describeConsumerGroups(List.of(group)).all().get().get(group).state();
+        check(state == ConsumerGroupState.EMPTY, "the group is " + state);
         admin.deleteConsumerGroups(List.of(group)).all().get();
         check(!groupListed(), "the group is still listed");
         admin.deleteTopics(List.of(sharedTopic)).all().get();
