@@ -254,7 +254,7 @@ fn bi_31_answers_that_nobody_reads_do_not_fill_the_memory() {
     if is_long() {
         broker.wait_for_metric("thalweg_connections_closed_total", &["slow_reader"]);
     } else {
-        broker.wait_for_more("thalweg_response_memory_used_bytes", &[], each(1 << 19));
+        broker.wait_for_more("thalweg_response_memory_used_bytes", &[], each(1 << 18));
     }
     assert_serves(&mut witness);
     let used = broker.metric("thalweg_response_memory_used_bytes", &[]);
