@@ -13,7 +13,14 @@ const LOCK_FILE: &str = ".lock";
 /// the process, however that ends.
 #[derive(Debug)]
 pub struct DirLock {
-    _file: fs::File,
+    file: fs::File,
+}
+
+impl Drop for DirLock {
+    /// A process that another thread is just beginning has the file open, too, until it becomes its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl DirLock {
@@ -34,7 +41,7 @@ impl DirLock {
             .open(&path);
         let file = file.map_err(wrap)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(DirLock { _file: file })),
+            Ok(()) => Ok(Some(DirLock { file })),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
             Err(fs::TryLockError::Error(error)) => Err(wrap(error)),
         }
@@ -51,8 +58,10 @@ mod tests {
         let held = DirLock::acquire(dir.path()).unwrap();
         assert!(held.is_some());
         assert!(DirLock::acquire(dir.path()).unwrap().is_none());
+        let inherited = held.as_ref().map(|held| held.file.try_clone().unwrap());
         drop(held);
         assert!(DirLock::acquire(dir.path()).unwrap().is_some());
+        drop(inherited);
         assert!(DirLock::acquire(&dir.path().join("missing")).is_err());
     }
 }
