@@ -329,6 +329,8 @@ impl Inner {
             return Ok(());
         };
         let _turn = self.flush_turn_soon().await;
+        // Retention writes them, too.
+        let _alone = self.epochs_turn.take().await;
         let stored = partition_files::replace_epochs(&self.dir, &epochs).await;
         self.state.borrow_mut().names = Names::DirectoryUnsynced;
         match stored {

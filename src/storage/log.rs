@@ -101,6 +101,8 @@ pub(crate) struct Inner {
     pub(crate) flush_turn: Turn,
     /// One writing of indexes at a time. Who wants both turns takes this one second.
     pub(crate) index_turn: Turn,
+    /// One writing of `leader-epoch-checkpoint` at a time. Who has it wants no other turn.
+    pub(crate) epochs_turn: Turn,
     /// Woken when zeros are written.
     pub(crate) zeroed: Waiters,
     /// Woken when the writer task ends, and when the next segment's file is made or named.
@@ -392,6 +394,7 @@ impl Log {
                 syncer: Syncer::of(parent, ACK_FLUSHES_AT_ONCE_MAX),
                 flush_turn: Turn::default(),
                 index_turn: Turn::default(),
+                epochs_turn: Turn::default(),
                 zeroed: Waiters::default(),
                 idle: Waiters::default(),
                 state: RefCell::new(state),
@@ -585,6 +588,7 @@ impl Log {
         // The name of a log that was deleted may be another log's by now.
         let _turn = self.inner.index_turn.take().await;
         self.check_open()?;
+        let _alone = self.inner.epochs_turn.take().await;
         let stored = partition_files::store_epochs(&self.inner.dir, epochs).await;
         self.inner.judged(stored)?;
         self.inner.state.borrow_mut().epochs_owed = None;

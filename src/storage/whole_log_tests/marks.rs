@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use thalweg_reactor::task;
 use thalweg_replica::EpochCache;
 use thalweg_types::{LeaderEpoch, Offset};
 
@@ -209,6 +210,28 @@ fn a_mark_that_the_files_contradict_is_not_believed() {
             .expect("opened");
         assert!(believed(&report) && report.cut.is_some(), "{report:?}");
         assert_eq!(test.log.written_end(), Offset(327));
+    });
+}
+
+/// ST-11: an append that brings an epoch and retention that cuts epochs write one after the other. At the same time one took the
+/// other's new file away, and the log went offline.
+#[test]
+fn st_11_one_at_a_time_writes_leader_epochs() {
+    on_both_engines(|path| async move {
+        let test = TestLog::create(&path, small_segments()).await;
+        let mut epochs = EpochCache::default();
+        for epoch in 1..60 {
+            let _change = epochs.assign(LeaderEpoch(epoch), test.log.written_end());
+            test.log.owe_epochs(&epochs);
+            let (log, kept) = (test.log.clone(), epochs.clone());
+            let storing = task::spawn(async move { log.store_epochs(&kept).await });
+            test.fill(1).await;
+            storing.await.expect("no panic").expect("stored");
+        }
+        assert_eq!(
+            test.log.check_open().map_err(|error| error.to_string()),
+            Ok(())
+        );
     });
 }
 
