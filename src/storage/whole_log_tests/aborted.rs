@@ -14,6 +14,17 @@ const FROM_ZERO: Recovery = Recovery::AfterCrash {
     recovery_point: Offset(0),
 };
 
+/// A segment of plain batches, and one that begins with an aborted transaction.
+async fn one_aborted(test: &TestLog) {
+    test.fill(2).await;
+    test.log.roll_active().await;
+    for marker in [None, Some(ControlRecordType::Abort)] {
+        let batch = transactional(test.log.assigned_end(), 1, 0, marker);
+        test.log.append(batch);
+        test.settle().await;
+    }
+}
+
 /// A batch of a transaction, or the marker that ends one.
 pub(crate) fn transactional(
     base: Offset,
@@ -142,13 +153,7 @@ fn st_9_a_damaged_index_of_aborted_transactions_is_told_again() {
 fn rp_75_after_a_crash_what_was_scanned_is_told_again() {
     on_plain_engine(|dir| async move {
         let test = TestLog::create(&dir, small_segments()).await;
-        test.fill(2).await;
-        test.log.roll_active().await;
-        for marker in [None, Some(ControlRecordType::Abort)] {
-            let batch = transactional(test.log.assigned_end(), 1, 0, marker);
-            test.log.append(batch);
-            test.settle().await;
-        }
+        one_aborted(&test).await;
         test.log
             .note_aborted(&[aborted(1, 6, 7, 8)])
             .await
@@ -185,13 +190,7 @@ fn rp_75_st_20_what_was_aborted_is_not_forgotten_for_lack_of_room() {
     for has_room_again in [true, false] {
         on_stuck_disk(|disk, root| async move {
             let test = TestLog::create(&root, small_segments()).await;
-            test.fill(2).await;
-            test.log.roll_active().await;
-            for marker in [None, Some(ControlRecordType::Abort)] {
-                let batch = transactional(test.log.assigned_end(), 1, 0, marker);
-                test.log.append(batch);
-                test.settle().await;
-            }
+            one_aborted(&test).await;
             disk.0.set(&["txnindex.tmp"]);
             let noted = test.log.note_aborted(&[aborted(1, 6, 7, 8)]).await;
             noted.expect("known in memory");

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use thalweg_protocol::records::{BatchOptions, Codec, batches};
+use thalweg_protocol::records::{BatchOptions, batches};
 use thalweg_types::Offset;
 
-use super::{append, compact, content, del, names, narrow, of_records, roomy, small};
+use super::{append, compact, content, names, narrow, roomy, small, twenty_deletes};
 use crate::whole_log_tests::{TestLog, copy_dir, edit, file, on_plain_engine};
 use crate::{LogError, Recovery};
 
@@ -115,15 +115,7 @@ async fn old_and_split(dir: &Path) -> (PathBuf, PathBuf, Vec<i64>) {
     let (old, new) = (dir.join("old"), dir.join("new"));
     std::fs::create_dir(&old).expect("a directory");
     let test = TestLog::create(&old, small()).await;
-    for batch in 0..4 {
-        let offsets = batch * 5..batch * 5 + 5;
-        let deletes: Vec<_> = offsets.map(|at| del(at, &format!("k{at}"))).collect();
-        let plain = BatchOptions::default();
-        test.log.append(of_records(&deletes, Codec::None, plain));
-        test.settle().await;
-    }
-    test.log.roll_active().await;
-    append(&test, &[("z", true)], BatchOptions::default()).await;
+    twenty_deletes(&test).await;
     assert!(test.log.segment_count() == 2 && test.log.size_bytes() < 2 * NARROW);
     test.log.close().await.expect("closed");
     copy_dir(&old, &new);

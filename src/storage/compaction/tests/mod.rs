@@ -137,6 +137,19 @@ pub(super) async fn append(test: &TestLog, what: &[(&str, bool)], options: Batch
     test.settle().await;
 }
 
+/// Fills a segment with deletes of twenty keys in four batches, and begins the next one.
+pub(super) async fn twenty_deletes(test: &TestLog) {
+    for batch in 0..4 {
+        let offsets = batch * 5..batch * 5 + 5;
+        let deletes: Vec<_> = offsets.map(|at| del(at, &format!("k{at}"))).collect();
+        let plain = BatchOptions::default();
+        test.log.append(of_records(&deletes, Codec::None, plain));
+        test.settle().await;
+    }
+    test.log.roll_active().await;
+    append(test, &[("z", true)], BatchOptions::default()).await;
+}
+
 pub(super) async fn dirt(test: &TestLog, now: i64) -> Dirt {
     let limits = CompactionLimits {
         min_lag_ms: 0,

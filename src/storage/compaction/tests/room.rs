@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-use thalweg_protocol::records::{BatchOptions, Codec};
+use thalweg_protocol::records::BatchOptions;
 use thalweg_types::Offset;
 
 use super::{
-    append, beside, compact, content, del, dirt, names, of_records, small, survivors, try_compact,
+    append, beside, compact, content, dirt, names, small, survivors, try_compact, twenty_deletes,
 };
 use crate::whole_log_tests::room::on_stuck_disk;
 use crate::whole_log_tests::{TestLog, copy_dir, file};
@@ -145,15 +145,7 @@ fn st_20_a_swap_that_has_not_begun_is_taken_back_before_anything_else() {
     const STUCK: &[&str] = &["00000000000000000000.log.cleaned", ".log.swap"];
     on_stuck_disk(|disk, root| async move {
         let test = TestLog::create(&root, small()).await;
-        for batch in 0..4 {
-            let offsets = batch * 5..batch * 5 + 5;
-            let deletes: Vec<_> = offsets.map(|at| del(at, &format!("k{at}"))).collect();
-            let plain = BatchOptions::default();
-            test.log.append(of_records(&deletes, Codec::None, plain));
-            test.settle().await;
-        }
-        test.log.roll_active().await;
-        append(&test, &[("z", true)], BatchOptions::default()).await;
+        twenty_deletes(&test).await;
         let (was, records) = (test.read_all().await, content(&test).await.1);
         let (narrow, wide) = (beside(NARROW), beside(u64::MAX));
         let late = i64::MAX / 2;
