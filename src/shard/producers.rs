@@ -119,7 +119,11 @@ async fn load_one(log: &Log, at: Offset, now: TimestampMs) -> Option<Producers> 
 /// # Errors
 /// See [`LogError`]; they are said.
 pub(crate) async fn store(log: &Log, at: Offset, bytes: Vec<u8>) -> Result<(), LogError> {
-    let stored = log.store_snapshot(at, bytes).await;
+    said(log, at, log.store_snapshot(at, bytes).await)
+}
+
+/// What came of storing a snapshot at `at`, with a warning where it failed.
+pub(crate) fn said(log: &Log, at: Offset, stored: Result<(), LogError>) -> Result<(), LogError> {
     if let Err(error) = &stored {
         tracing::warn!(partition = %log.name(), at = at.0, %error, "no producer snapshot written");
     }

@@ -134,10 +134,10 @@ impl Life<'_> {
             let at = Offset(model.written);
             (model.snapshot_kept, at, model.producers.to_snapshot())
         };
-        if kept >= end.0 {
+        if one.log.snapshot_lasts(Offset(kept), end) {
             return Ok(());
         }
-        let stored = one.log.store_snapshot(at, snapshot).await;
+        let stored = one.log.store_lasting_snapshot(at, snapshot).await;
         let stored = self.may_lack_room(stored)?;
         let mut model = one.partition.model.borrow_mut();
         match stored {

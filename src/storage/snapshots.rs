@@ -62,6 +62,26 @@ impl Log {
             .judged(written.map_err(LogError::io("write", &path)))
     }
 
+    /// As [`Log::store_snapshot`], of one that batches below `at` can go for: what is written up to it is made durable
+    /// before. A loss of power could take the log's end back below another, and a start drops a snapshot from above the
+    /// end.
+    ///
+    /// # Errors
+    /// As [`Log::store_snapshot`] and [`Log::flush`].
+    pub async fn store_lasting_snapshot(&self, at: Offset, bytes: Vec<u8>) -> Result<(), LogError> {
+        if self.durable_end() < at {
+            self.flush_in_background().await?;
+        }
+        self.store_snapshot(at, bytes).await
+    }
+
+    /// True when a snapshot at `at` outlives whatever takes the batches below `end`: it is above them, and no loss of
+    /// power takes the log's end back below it.
+    #[must_use]
+    pub fn snapshot_lasts(&self, at: Offset, end: Offset) -> bool {
+        (end..=self.durable_end()).contains(&at)
+    }
+
     /// The snapshot at `at`.
     ///
     /// # Errors

@@ -40,11 +40,13 @@ impl Partition {
         if let Some(storing) = storing {
             storing.await;
         }
-        if self.snapshot_kept.get() >= end {
+        let log = self.log();
+        if log.snapshot_lasts(self.snapshot_kept.get(), end) {
             return true;
         }
         let (at, bytes) = self.replica.borrow().producer_snapshot();
-        match producers::store(&self.log(), at, bytes).await {
+        let stored = log.store_lasting_snapshot(at, bytes).await;
+        match producers::said(&log, at, stored) {
             Ok(()) => {
                 self.snapshot_kept.set(at);
                 true
