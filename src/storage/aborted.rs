@@ -181,6 +181,10 @@ impl Log {
         }
         let path = txn_index_path(&self.inner.dir, segment.base);
         let read = read(&self.inner.dir, segment.base).await;
+        if self.inner.state.borrow().is_gone {
+            // It may be that of another log.
+            return Err(ReadError::Closed);
+        }
         let read = Rc::new(read.map_err(ReadError::io("read", path))?);
         let mut aborted = segment.aborted.borrow_mut();
         Ok(Rc::clone(aborted.list.get_or_insert(read)))

@@ -461,7 +461,7 @@ impl Log {
                 .await
                 .map_err(LogError::io("remove", &aside))?;
         }
-        inner.state.borrow_mut().is_gone = true;
+        self.part_from_name().await;
         let renamed = fs::rename(&inner.dir, &aside).await;
         inner.judged(renamed.map_err(LogError::io("rename", &inner.dir)))?;
         failpoint::pass("delete: renamed");
@@ -473,6 +473,18 @@ impl Log {
             leftovers.remove([Leftover::Folder(aside)], &health).await;
         });
         Ok(())
+    }
+
+    /// From now on nobody opens or writes by the names of its files: another log may have them soon.
+    async fn part_from_name(&self) {
+        let saves = {
+            let mut state = self.inner.state.borrow_mut();
+            state.is_gone = true;
+            state.segments.iter().for_each(|segment| segment.retire());
+            Rc::clone(&state.rebuilt_turn)
+        };
+        // One may be writing.
+        drop(saves.take().await);
     }
 
     /// No flush runs, and none begins while these are held.

@@ -164,6 +164,8 @@ pub(crate) struct State {
     /// Its folder has another name: what has the old one may be another log's.
     pub(crate) is_gone: bool,
     pub(crate) tail: Tail,
+    /// One writing of indexes that a read has made anew at a time. Who has it wants no other turn.
+    pub(crate) rebuilt_turn: Rc<Turn>,
     pub(crate) names: Names,
     /// The last segment before which a compaction of Kafka's may have taken records that lay above the recovery point at
     /// the start.
@@ -219,6 +221,7 @@ impl State {
             stage: Stage::Open,
             is_gone: false,
             tail: Tail::default(),
+            rebuilt_turn: Rc::default(),
             names: Names::Synced,
             holes_end: None,
             owed: Owed::Nothing,
@@ -263,6 +266,7 @@ impl State {
         Warming {
             cache: self.options.cache.clone(),
             health: Arc::clone(&self.options.health),
+            rebuilt_turn: Rc::clone(&self.rebuilt_turn),
         }
     }
 

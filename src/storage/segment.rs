@@ -27,6 +27,7 @@ use crate::name::{CleanStep, index_path, log_path, time_index_path, txn_index_pa
 use crate::quarantine::DamagedRange;
 use crate::scan::{BadBatch, BatchScan, Check, Step};
 use crate::told_time;
+use crate::turn::Turn;
 use crate::unreadable::{unless_unreadable, unreadable};
 
 /// What warming a segment needs of its log.
@@ -34,6 +35,8 @@ pub(crate) struct Warming {
     pub(crate) cache: SegmentCache,
     /// Told when a rebuilt index can not be written.
     pub(crate) health: Arc<DirHealth>,
+    /// Held while one is written: a log that is deleted waits for it.
+    pub(crate) rebuilt_turn: Rc<Turn>,
 }
 
 /// What a segment has in memory while it is warm. Clones are cheap and keep it alive.
@@ -341,7 +344,11 @@ impl Segment {
 
     /// File and indexes, from memory or else from the disk.
     pub(crate) async fn warm(self: &Rc<Self>, warming: &Warming) -> Result<Warm, ReadError> {
-        let Warming { cache, health } = warming;
+        let Warming {
+            cache,
+            health,
+            rebuilt_turn,
+        } = warming;
         if let Some(warm) = self.warm_now() {
             cache.touch(self);
             return Ok(warm);
@@ -353,7 +360,7 @@ impl Segment {
         };
         let loaded = load_indexes(self, &file).await;
         if self.retired.get() {
-            // What was opened by that name may be what took its place.
+            // What was opened by that name may be what took its place, or of another log.
             return Err(ReadError::Replaced);
         }
         let loaded = loaded?;
@@ -377,9 +384,12 @@ impl Segment {
         // read-ahead would only push out what others read.
         fs::no_read_ahead(&file);
         let warm = self.set_warm(file, loaded.indexes);
-        if unsaved && let Err(error) = self.save_indexes().await {
-            health.judge(&path, &error);
-            tracing::warn!(path = %path.display(), %error, "can not write the rebuilt indexes");
+        if unsaved {
+            let _turn = rebuilt_turn.take().await;
+            if let Err(error) = self.save_indexes().await {
+                health.judge(&path, &error);
+                tracing::warn!(path = %path.display(), %error, "can not write the rebuilt indexes");
+            }
         }
         cache.add(self);
         Ok(warm)

@@ -5,6 +5,7 @@ mod append_read;
 mod bounded;
 mod crash;
 mod damaging;
+mod deleting;
 mod dirs;
 mod flushing;
 mod holes;
