@@ -8,7 +8,8 @@
 //! The control plane runs an [`Acceptor`]; each [`Incoming`] goes to a shard, which calls [`serve`]
 //! with its [`ShardNet`] and its [`Service`]. For each frame, in order: wait for a free slot, read
 //! the size, charge [`MemoryBudget`], read the body, call [`Service::dispatch`] and wait for what it waits for, put the
-//! [`Verdict`] in line. Answers may get ready in any order; they leave in the order of requests.
+//! [`Verdict`] in line. Answers may get ready in any order, also while the client does not take one before them; they leave
+//! in the order of requests.
 //!
 //! # Invariants
 //! - Nothing is allocated by a declared size: a buffer holds at most twice of what arrived plus one

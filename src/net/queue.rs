@@ -1,8 +1,8 @@
 //! Answers of one connection, in the order of their requests.
 //!
-//! Every answer that is not ready is polled whenever the connection's task runs, so that requests
-//! behind a slow one make progress; only the front leaves. The number of slots is bounded by
-//! [`crate::Limits::in_flight_max`], which keeps that scan short.
+//! Every answer that is not ready is polled whenever the connection's task runs, so that requests behind
+//! a slow one, or behind a client that does not read, make progress; only the front leaves. The number of
+//! slots is bounded by [`crate::Limits::in_flight_max`], which keeps that scan short.
 //!
 //! An answer is begun by its first poll, and only while there is room for it: in the backlog of its
 //! connection, and in the memory of answers that all connections of the shard share.
@@ -184,6 +184,11 @@ impl ResponseQueue {
         Poll::Ready((became_ready.unwrap_or_else(time::now), then))
     }
 
+    /// Polls all answers while the batch taken last is being sent. They leave with the next one.
+    pub(crate) fn poll_waiting(&mut self, cx: &mut Context<'_>) {
+        self.poll_behind(0, cx, &mut None);
+    }
+
     /// Polls the answers from the one at `from` on, which wait for one before them; `ready` is when answers became it.
     fn poll_behind(&mut self, from: usize, cx: &mut Context<'_>, ready: &mut Option<Instant>) {
         for slot in self.slots.iter_mut().skip(from) {
@@ -322,6 +327,8 @@ pub(crate) mod tests {
         assert_eq!(poll(&mut queue, 1_000).expect("one").answered.len(), 1);
         assert!(queue.is_full());
         assert!(poll(&mut queue, 1_000).is_none(), "not begun");
+        queue.poll_waiting(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(queue.ready_bytes(), 10, "nor beside the sending");
         queue.sent(1, 10);
         assert_eq!(poll(&mut queue, 1_000).expect("next").answered.len(), 1);
     }

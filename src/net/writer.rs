@@ -1,6 +1,7 @@
 //! The writing half of a connection.
 
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,10 +29,11 @@ pub(crate) async fn write_answers(link: &Link) -> Closing {
             queue.poll_batch(cx, RESPONSE_WRITE_BYTES_MAX, &mut answered)
         })
         .await;
-        if !answered.is_empty()
-            && let Err(closing) = send(link, &mut cold, &mut answered, began).await
-        {
-            return closing;
+        if !answered.is_empty() {
+            let sending = pin!(send(link, &mut cold, &mut answered, began));
+            if let Err(closing) = beside_those_behind(link, sending).await {
+                return closing;
+            }
         }
         if let Some(closing) = then {
             return closing;
@@ -40,6 +42,21 @@ pub(crate) async fn write_answers(link: &Link) -> Closing {
             answered = Vec::new();
         }
     }
+}
+
+/// Sends, and whenever that has to wait lets the answers behind go on, however long the client takes: they may hold what
+/// others wait for.
+async fn beside_those_behind<T>(link: &Link, mut sending: Pin<&mut impl Future<Output = T>>) -> T {
+    // Those that were there when the batch was taken have been polled then.
+    let mut waited = false;
+    poll_fn(|cx| {
+        let sent = sending.as_mut().poll(cx);
+        if sent.is_pending() && std::mem::replace(&mut waited, true) {
+            link.conn.queue.borrow_mut().poll_waiting(cx);
+        }
+        sent
+    })
+    .await
 }
 
 /// Sends what `answered` holds and leaves it empty.

@@ -11,18 +11,6 @@ use thalweg_reactor::task;
 
 const SHORT: Duration = Duration::from_millis(60);
 
-/// Waits until the server has stopped sending for lack of a reader.
-async fn until_stuck(rig: &Rig) {
-    let sent = |rig: &Rig| rig.metrics(|m| m.counters.bytes_out);
-    rig.until(|rig| sent(rig) > 0).await;
-    let (mut last, mut looks) = (0, 0);
-    while looks < 200 {
-        looks = if sent(rig) == last { looks + 1 } else { 0 };
-        last = sent(rig);
-        task::yield_now().await;
-    }
-}
-
 fn blamed(rig: &Rig, cause: Cause) -> (u64, u64) {
     rig.metrics(|m| {
         let times = m.blame.stage(cause);
@@ -36,7 +24,7 @@ fn a_client_that_does_not_read_is_to_blame_for_its_answer() {
     run(Limits::default(), async |rig: Rig| {
         let mut client = rig.connect().await;
         client.send(&frame(format!("b{ANSWER}").as_bytes())).await;
-        until_stuck(&rig).await;
+        rig.until_stuck().await;
         let stuck = Instant::now();
         while stuck.elapsed() < 2 * SHORT {
             task::yield_now().await;

@@ -244,6 +244,37 @@ fn bi5_small_answers_that_are_ready_together_leave_together() {
     });
 }
 
+/// What waits there may hold what other connections wait for, such as the turn of large requests.
+#[test]
+fn bi4_answers_get_ready_behind_a_client_that_does_not_read() {
+    const ANSWER: usize = 48 << 20;
+    let limits = Limits {
+        backlog_bytes_max: 2 * ANSWER,
+        ..Limits::default()
+    };
+    run(limits, async |rig: Rig| {
+        let mut client = rig.connect().await;
+        let first = format!("b{ANSWER}");
+        let asks: Vec<u8> = [first.as_bytes(), b"w before"]
+            .into_iter()
+            .flat_map(frame)
+            .collect();
+        client.send(&asks).await;
+        rig.service.parked.wait().await;
+        rig.until_stuck().await;
+        client.send(&frame(b"w while")).await;
+        rig.service.parked.wait().await;
+        for name in [&b"w before"[..], b"w while"] {
+            rig.service.release(name);
+            rig.service.dropped.wait().await;
+        }
+        client.discard(ANSWER).await;
+        for name in [&b"w before"[..], b"w while"] {
+            assert_eq!(client.answer().await.as_deref(), Some(name));
+        }
+    });
+}
+
 #[test]
 fn a_silent_request_takes_no_slot() {
     let limits = Limits {

@@ -224,6 +224,18 @@ impl Rig {
         }
     }
 
+    /// Waits until the server has stopped sending for lack of a reader.
+    pub async fn until_stuck(&self) {
+        let sent = |rig: &Rig| rig.metrics(|m| m.counters.bytes_out);
+        self.until(|rig| sent(rig) > 0).await;
+        let (mut last, mut looks) = (0, 0);
+        while looks < 200 {
+            looks = if sent(self) == last { looks + 1 } else { 0 };
+            last = sent(self);
+            task::yield_now().await;
+        }
+    }
+
     pub async fn until_closed(&self, reason: CloseReason, count: u64) {
         self.until(|rig| rig.metrics(|m| m.closed(reason)) >= count)
             .await;
