@@ -45,18 +45,25 @@ impl Work {
         Ok(marked)
     }
 
-    /// Checks a segment from where `indexes`, which are from its files, end; `None`: the time index lies.
+    /// Checks a segment from where `indexes`, which are from its files, end; `None`: the time index lies, or no batch is whole
+    /// there, which alone says which offset it is at.
     pub(super) async fn scan_to(
         &mut self,
         segment: &Segment,
         indexes: Indexes,
         mark: Offset,
     ) -> Result<Option<Scanned>, LogError> {
+        let from = indexes.resume_position();
         let scanned = self
             .scan_segment(segment, LeaderEpoch::NONE, indexes, mark)
             .await?;
+        let scanned_to = match &scanned.bad {
+            Some((position, _)) => *position,
+            None => segment.size.get(),
+        };
         let wrong = told_time::is_wrong(segment, &scanned.file, &scanned.indexes).await;
         let wrong = wrong.map_err(LogError::io("read", segment.path()))?;
+        let wrong = wrong || (from > 0 && scanned_to == from);
         if wrong {
             self.seen_epochs.clear();
         }
