@@ -275,7 +275,8 @@ impl Segment {
     pub(crate) fn set_warm(&self, file: File, mut indexes: Indexes) -> Warm {
         indexes.unsaved &= !self.unindexed.get();
         self.max_timestamp.set(Some(indexes.max_timestamp()));
-        self.indexes_saved.set(!indexes.unsaved);
+        let aborted_saved = !self.aborted.borrow().is_unsaved();
+        self.indexes_saved.set(!indexes.unsaved && aborted_saved);
         let warm = Warm {
             file,
             indexes: Rc::new(RefCell::new(indexes)),
