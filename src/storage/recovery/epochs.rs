@@ -75,8 +75,12 @@ impl Work {
         stored: Option<Vec<EpochEntry>>,
         start: Offset,
     ) -> Result<EpochCache, LogError> {
+        let mut said = Vec::new();
         let entries = match stored {
-            Some(entries) => entries,
+            Some(entries) => {
+                said.clone_from(&entries);
+                self.without_contradicted(entries)
+            }
             None => {
                 self.report.epochs_rebuilt = true;
                 self.seen_epochs.clear();
@@ -98,8 +102,8 @@ impl Work {
         // What was seen below the start is in segments that are on their way out.
         let _changed = cache.truncate_from_start(start);
         let end = self.end;
-        let same = entries.iter().filter(|entry| entry.start != end);
-        self.report.epochs_stored = entries.clone();
+        let same = said.iter().filter(|entry| entry.start != end);
+        self.report.epochs_stored.clone_from(&said);
         if self.report.epochs_rebuilt || !same.eq(cache.entries()) {
             self.report.epochs_stored = cache.entries().to_vec();
             match partition_files::store_epochs(&self.dir, &cache).await {
@@ -111,6 +115,21 @@ impl Work {
             }
         }
         Ok(cache)
+    }
+
+    /// Without the entries above whose start a batch of an earlier epoch was seen: one that was refused and cut off before
+    /// the epoch began, and that a loss of power has brought back. So a leader is asked where the batch's own epoch ended
+    /// (KIP-101), and has it cut again.
+    fn without_contradicted(&self, mut entries: Vec<EpochEntry>) -> Vec<EpochEntry> {
+        let seen = &self.seen_epochs;
+        let ends = seen.iter().skip(1).map(|next| next.start);
+        let runs: Vec<_> = seen.iter().zip(ends.chain([self.end])).collect();
+        entries.retain(|entry| {
+            let before =
+                |(run, end): &(&EpochEntry, Offset)| run.epoch < entry.epoch && *end > entry.start;
+            !runs.iter().any(before)
+        });
+        entries
     }
 
     async fn walk_epochs(&mut self, segment: &Segment) -> Result<(), LogError> {
