@@ -398,6 +398,10 @@ impl Life<'_> {
     ) -> Step<Outcome> {
         let mut closed = BTreeSet::new();
         for one in open.iter_mut() {
+            let has_to_tell = one.partition.model.borrow().has_to_tell();
+            if has_to_tell {
+                self.settle(one).await?;
+            }
             let result = one.log.close().await;
             self.ok(result)?;
             one.partition.is_made = true;

@@ -174,6 +174,13 @@ impl Model {
         }
     }
 
+    /// True while it is still to be told, or to be written, that a transaction was aborted. Who closes a log waits for that.
+    #[must_use]
+    pub fn has_to_tell(&self) -> bool {
+        let mut queued = self.chain.iter().filter(|batch| batch.end > self.written);
+        self.telling > 0 || queued.any(|batch| batch.parsed.marker().is_some())
+    }
+
     /// Offset after what was appended and not taken back.
     #[must_use]
     pub fn appended(&self) -> i64 {
@@ -344,10 +351,15 @@ impl Model {
         self.may_forget = false;
         self.snapshot_kept = 0;
         check_stable(&parsed, found)?;
-        // Below the start nobody knows.
-        self.versions = BTreeMap::new();
+        // Below the start nobody knows. What was cut off, as it was refused, a loss of power brings back until something
+        // behind it is durable.
+        let durable = self.durable.max(found.durable);
+        self.versions.retain(|base, _| *base >= durable);
         for batch in &log {
-            self.versions.insert(batch.base, vec![batch.clone()]);
+            let known = self.versions.entry(batch.base).or_default();
+            if known.iter().all(|version| version.bytes != batch.bytes) {
+                known.push(batch.clone());
+            }
         }
         self.chain = log;
         self.written = found.end;

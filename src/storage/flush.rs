@@ -375,7 +375,8 @@ impl Log {
 
     /// Writes what is queued, makes everything durable, writes the indexes and lets go of the files.
     /// Appends that come later fail. Only after this came back well for every log of a log directory
-    /// may its clean marker be written (ST-8).
+    /// may its clean marker be written (ST-8). Every aborted transaction is told before ([`Log::note_aborted`]): a start after
+    /// a clean stop looks for none.
     ///
     /// # Errors
     /// As [`Log::flush`]. The log must then be recovered when it is opened again.

@@ -15,8 +15,10 @@ const FIXED: std::ops::RangeInclusive<u64> = 1..=100;
 /// Seeds of their own that once showed a defect, of compaction: what a small map ends in the middle of a segment, a
 /// start in the middle of a batch, and markers that a loss of power takes. One is of a log whose only segment had no
 /// name yet, and one of zeros ahead of a batch for which there was no room either. One is of an index whose last entry
-/// names another offset, and one of a snapshot of producers from above what was durable, for which segments went.
-const KNOWN: [u64; 8] = [
+/// names another offset, and one of a snapshot of producers from above what was durable, for which segments went. Then
+/// one of a refused batch that a loss of power brought back below a later epoch, one of an index of aborted transactions
+/// that nobody saved, and one of a damaged batch where the saved index ends.
+const KNOWN: [u64; 11] = [
     1_796_024_904_308_051,
     1_796_021_311_140_515,
     1_796_025_152_886_802,
@@ -25,6 +27,9 @@ const KNOWN: [u64; 8] = [
     505,
     1_041,
     1_796_063_278_808_763,
+    1_796_064_901_396_366,
+    1_796_065_178_094_316,
+    1_796_065_206_689_113,
 ];
 /// So many of the first are run on a machine however slow: enough for what is asked of their sum.
 const FIXED_MIN: u64 = 10;
