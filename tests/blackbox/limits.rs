@@ -131,6 +131,28 @@ fn bi_8_a_wide_request_does_not_hold_up_its_shard() {
     }
 }
 
+/// BI-4, BI-8: the turn of large requests passes on behind a client that does not read.
+#[test]
+fn bi_4_a_large_request_of_a_client_that_does_not_read_holds_up_no_other() {
+    let broker = Broker::start_with(one_shard());
+    let mut client = broker.connect();
+    client.create_topic("large", 2_000, &[]);
+    let request = metadata_request(&["large"], MayCreate::No);
+    let (_, ask) = client.encode(&request, newest::<MetadataRequest>());
+    // Little more than a small one: it is there before the first answer is sent.
+    let wide = wide_metadata(2_600);
+    let (_, large) = client.encode(&wide, newest::<MetadataRequest>());
+    let mut stuck = broker.connect();
+    // Answers of some 52 kB each, of which the sockets take some.
+    stuck.send_bytes(&[ask.repeat(14), large].concat());
+    broker.wait_for_more("thalweg_response_memory_used_bytes", &[], 52_000.0);
+    let answer = client.call(&wide, newest::<MetadataRequest>());
+    assert_eq!(answer.topics.len(), 2_600);
+    for _ in 0..15 {
+        assert!(stuck.read_frame().is_some(), "an answer");
+    }
+}
+
 /// BI-8: above the bound a request closes its connection, whatever it asks for.
 #[test]
 fn bi_8_a_request_that_names_too_many_things_is_closed() {
