@@ -90,8 +90,11 @@ impl Group {
         let timer = Timer::Session(Rc::clone(&self.id), Rc::clone(id));
         turn.timers.disarm(member.timer_at, timer);
         consumer.set_target(id, None);
-        for regex in consumer.drop_unused_patterns() {
-            self.unlogged.insert(Key::Regex(regex));
+        // No other pattern has lost a member.
+        if let Some(regex) = &member.regex
+            && consumer.drop_if_unused(regex)
+        {
+            self.unlogged.insert(Key::Regex(Rc::clone(regex)));
         }
         self.mark_member(id);
         self.unlogged.insert(Key::Target(Rc::clone(id)));

@@ -278,10 +278,20 @@ impl ConsumerGroup {
             .filter(|(_, pattern)| pattern.members == 0);
         let unused: Vec<Rc<str>> = unused.map(|(regex, _)| Rc::clone(regex)).collect();
         for regex in &unused {
+            self.drop_if_unused(regex);
+        }
+        unused
+    }
+
+    /// Forgets a pattern if nobody subscribes by it, however many others there are. True when that was so.
+    pub(crate) fn drop_if_unused(&mut self, regex: &Rc<str>) -> bool {
+        let pattern = self.patterns.get(regex);
+        let is_unused = pattern.is_some_and(|pattern| pattern.members == 0);
+        if is_unused {
             self.patterns.remove(regex);
             self.bytes -= NAME_BYTES + regex.len();
         }
-        unused
+        is_unused
     }
 
     /// Sets what a member is to have, or with `None` that it is to have nothing. True when that is
