@@ -276,6 +276,9 @@ pub const OFFSET_FETCH_BYTES_PER_TURN: usize = 256 * 1024;
 /// to and each topic of its shares counts as much as a member. The rest is asked for again.
 pub const MEMBERS_TOLD_PER_TURN: usize = 1_000;
 
+/// Members of one LeaveGroup that a coordinator lets go in one turn of the core. The rest goes in the next ones.
+pub const MEMBERS_LEAVING_PER_TURN: usize = 500;
+
 /// Groups that a coordinator looks at in one turn of the core for ListGroups. The rest is asked for again.
 pub const GROUPS_LISTED_PER_TURN: usize = 1_000;
 

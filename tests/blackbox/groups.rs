@@ -408,6 +408,46 @@ fn leaves(client: &mut Connection, group: &str, member_id: String, version: i16)
     assert_eq!(error(code), ErrorCode::UnknownMemberId, "version {version}");
 }
 
+/// BI-8: a coordinator lets many go in several turns, and each is answered in its place.
+#[test]
+fn bi_8_many_members_leave_at_once() {
+    const MANY: usize = 1_201;
+    const KNOWN: usize = 700;
+    let broker = Broker::start_with(options());
+    let mut client = with_coordinators(&broker);
+    let joined = join(&mut client, "g", 9);
+    let names = (0..MANY).map(|nth| MemberIdentity {
+        member_id: match nth {
+            KNOWN => joined.member_id.clone(),
+            _ => format!("unknown-{nth}"),
+        },
+        ..Default::default()
+    });
+    let request = LeaveGroupRequest {
+        group_id: "g".to_owned(),
+        members: names.collect(),
+        ..Default::default()
+    };
+    let answer = client.call(&request, newest::<LeaveGroupRequest>());
+    assert_eq!(error(answer.error_code), ErrorCode::None);
+    let asked = request.members.iter().map(|member| &member.member_id);
+    let told = answer.members.iter().map(|member| &member.member_id);
+    assert!(asked.eq(told), "in the order of the request");
+    for (nth, member) in answer.members.iter().enumerate() {
+        let wanted = match nth {
+            KNOWN => ErrorCode::None,
+            _ => ErrorCode::UnknownMemberId,
+        };
+        assert_eq!(error(member.error_code), wanted, "member {nth}");
+    }
+    let empty = LeaveGroupRequest {
+        group_id: "g".to_owned(),
+        ..Default::default()
+    };
+    let answer = client.call(&empty, newest::<LeaveGroupRequest>());
+    assert_eq!((answer.error_code, answer.members.len()), (0, 0));
+}
+
 #[test]
 fn rp_111_a_static_member_comes_again_over_a_restart_of_the_broker() {
     let mut broker = Broker::start_with(options());
