@@ -307,7 +307,8 @@ impl LogDir {
         if fs::exists(&path).await.unwrap_or(false) {
             return;
         }
-        if let Err(error) = fs::write_file_atomically(&path, Bytes::new()).await {
+        let written = fs::write_file_atomically(&path, Bytes::new()).await;
+        if let Err(error) = self.judged(written.map_err(LogError::io("write", &path))) {
             tracing::debug!(path = %path.display(), %error, "a lost first segment may go unnoticed");
         }
     }
