@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -27,11 +28,16 @@ pub struct DirEntry {
     pub is_dir: bool,
 }
 
+/// Unit in which `stat` tells what a file has of the disk.
+const STAT_BLOCK_BYTES: u64 = 512;
+
 /// Facts about a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileMeta {
     /// Length in bytes.
     pub len: u64,
+    /// Bytes of the disk that it has, also beyond its length.
+    pub allocated: u64,
     /// True for a directory (links are followed).
     pub is_dir: bool,
     /// Time of the last change of the content, in milliseconds since 1970.
@@ -47,6 +53,7 @@ impl FileMeta {
         let modified_ms = modified.and_then(|since| i64::try_from(since.as_millis()).ok());
         FileMeta {
             len: meta.len(),
+            allocated: meta.blocks().saturating_mul(STAT_BLOCK_BYTES),
             is_dir: meta.is_dir(),
             modified_ms: modified_ms.unwrap_or(0),
         }

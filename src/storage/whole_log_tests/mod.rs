@@ -55,7 +55,7 @@ pub(super) fn on_both_engines<F: Future<Output = ()>>(test: impl Fn(PathBuf) -> 
 }
 
 /// Runs a test in a directory of its own on the plain engine.
-pub(super) fn on_plain_engine<F: Future<Output = ()>>(test: impl Fn(PathBuf) -> F) {
+pub(crate) fn on_plain_engine<F: Future<Output = ()>>(test: impl Fn(PathBuf) -> F) {
     on(EngineChoice::Plain, test);
 }
 
