@@ -4,8 +4,10 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::libc;
 use thalweg_client::{ClientError, Cluster, ClusterOptions};
 use thalweg_protocol::ErrorCode;
+use thalweg_reactor::fs;
 
 use crate::args::BrokerArgs;
 use crate::output::printable;
@@ -50,7 +52,21 @@ impl Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Failure::new(Exit::Failed, told_once(&error))
+        let mut text = told_once(&error);
+        let advice = error.chain().filter_map(|cause| cause.downcast_ref());
+        if let Some(advice) = advice.filter_map(of_handles).next() {
+            text = format!("{text}; {advice}");
+        }
+        Failure::new(Exit::Failed, text)
+    }
+}
+
+/// What to do about an error that is a lack of file handles.
+pub(crate) fn of_handles(error: &io::Error) -> Option<&'static str> {
+    match fs::os_error(error) {
+        Some(libc::EMFILE) => Some("raise the limit of open files (`ulimit -n`, LimitNOFILE=)"),
+        Some(libc::ENFILE) => Some("raise the system's limit of open files (`fs.file-max`)"),
+        Some(_) | None => None,
     }
 }
 
@@ -250,5 +266,21 @@ mod tests {
         assert_eq!(told_once(&error), "closing: writing /x: no space");
         let error = anyhow!("bad name").context("--listen x");
         assert_eq!(told_once(&error), "--listen x: bad name");
+    }
+
+    #[test]
+    fn st_21_a_lack_of_file_handles_says_which_limit_to_raise() {
+        let said = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            Failure::from(anyhow!(error).context("log directory d")).message
+        };
+        let lacking = "log directory d: Too many open files (os error 24); raise the limit of open files (`ulimit -n`, \
+                       LimitNOFILE=)";
+        assert_eq!(said(24), lacking);
+        assert!(said(23).ends_with("(`fs.file-max`)"), "{}", said(23));
+        assert_eq!(
+            said(2),
+            "log directory d: No such file or directory (os error 2)"
+        );
     }
 }

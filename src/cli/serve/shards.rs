@@ -29,6 +29,7 @@ use super::cleaners::Cleaners;
 use super::fatal;
 use super::layout::Layout;
 use super::scrubbing::Scrubbing;
+use crate::exit::of_handles;
 
 /// The threads of the shards.
 pub(super) struct Shards {
@@ -133,11 +134,7 @@ impl Shards {
             return anyhow!("there is no shard {shard}");
         }
         match self.threads.swap_remove(shard).join() {
-            Ok(Err(error)) => {
-                let advice = "thalweg.engine chooses how files are written; `auto` takes what the \
-                              machine allows";
-                anyhow!(error).context(format!("shard {shard} can not run ({advice})"))
-            }
+            Ok(Err(error)) => can_not_run(shard, error),
             Ok(Ok(())) | Err(_) => anyhow!("shard {shard} ended at its start"),
         }
     }
@@ -193,5 +190,42 @@ fn engine(config: &BrokerConfig) -> EngineChoice {
         thalweg_config::Engine::Auto => EngineChoice::Auto,
         thalweg_config::Engine::Ring => EngineChoice::Ring,
         thalweg_config::Engine::Plain => EngineChoice::Plain,
+    }
+}
+
+/// The thread of a shard ended with this error before it served anything.
+fn can_not_run(shard: usize, error: io::Error) -> anyhow::Error {
+    const ENGINE: &str =
+        "thalweg.engine chooses how files are written; `auto` takes what the machine allows";
+    let text = format!("shard {shard} can not run");
+    match of_handles(&error) {
+        // The whole failure says it.
+        Some(_) => anyhow!(error).context(text),
+        None => anyhow!(error).context(format!("{text} ({ENGINE})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::can_not_run;
+    use crate::exit::Failure;
+
+    #[test]
+    fn why_a_shard_can_not_run_comes_with_the_setting_that_helps() {
+        let said = |errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            Failure::from(can_not_run(1, error)).message
+        };
+        let (of_handles, of_ring) = (said(24), said(1));
+        assert!(
+            of_handles.contains("ulimit -n") && !of_handles.contains("thalweg.engine"),
+            "{of_handles}"
+        );
+        assert!(
+            of_ring.contains("thalweg.engine") && !of_ring.contains("ulimit"),
+            "{of_ring}"
+        );
     }
 }
