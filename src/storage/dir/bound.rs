@@ -176,12 +176,14 @@ impl Checkpoint {
         }
     }
 
-    /// Reads the bytes of such a file, but for what is beside it.
+    /// Reads the bytes of such a file, but for what is beside it. One of Kafka's without any has no entries: Kafka makes
+    /// the file at its start and writes it when there are some.
     ///
     /// # Errors
     /// It is damaged.
     pub(crate) fn parse(self, bytes: &[u8]) -> Result<BoundOffsets, CheckpointError> {
         let known = match self.topics() {
+            Topics::Beside(_) if bytes.is_empty() => Some(BoundOffsets::default()),
             Topics::Within => BoundOffsets::parse(bytes),
             Topics::Unsaid | Topics::Beside(_) => None,
         };
@@ -205,8 +207,12 @@ pub(super) async fn load(dir: &Path, checkpoint: Checkpoint) -> io::Result<Bound
     });
     if let Topics::Beside(file) = checkpoint.topics() {
         let path = dir.join(file);
-        if let Some(bytes) = read(&path).await? {
-            found.be_told(checkpoint, &path, &bytes);
+        if let Some(told) = read(&path).await? {
+            if bytes.is_empty() {
+                tracing::warn!(file = checkpoint.file_name(), path = %path.display(),
+                    "a checkpoint is empty that was written before: going without");
+            }
+            found.be_told(checkpoint, &path, &told);
         }
     }
     Ok(found)
@@ -422,6 +428,18 @@ mod tests {
             flipped[at] ^= 1;
             assert_eq!(told(&bound, &flipped), untold, "byte {at}");
         }
+    }
+
+    /// Kafka makes these empty at its first start, and writes the first entries when there is something to say.
+    #[test]
+    fn st_12_a_checkpoint_that_kafka_has_not_written_yet_has_no_entries() {
+        let empty = Ok(BoundOffsets::default());
+        assert_eq!(Checkpoint::Cleaner.parse(b""), empty);
+        assert_eq!(Checkpoint::LogStart.parse(b""), empty);
+        for ours in [Checkpoint::AcceptedGaps, Checkpoint::Unopened] {
+            assert!(ours.parse(b"").is_err(), "{ours:?}");
+        }
+        assert!(Checkpoint::Cleaner.parse(b"\n").is_err());
     }
 
     #[test]
