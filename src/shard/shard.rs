@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use thalweg_config::{BrokerConfig, TopicConfig};
 use thalweg_control::{ClusterView, ControlHandle, DirIndex};
+use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metrics::CoreMetrics;
 use thalweg_protocol::{ApiKey, ErrorCode};
 use thalweg_reactor::{mailbox, oneshot, task, time};
@@ -61,7 +62,12 @@ pub(crate) struct Shard {
     pub(crate) unmarked: Rc<Unmarked>,
     /// Partitions named by the parked fetches of this shard's connections.
     parked_partitions: Cell<usize>,
+    /// The last one of which that is known.
+    offsets_topic_open: Cell<Option<OffsetsTopic>>,
 }
+
+/// The offsets topic, with so many partitions.
+pub(crate) type OffsetsTopic = (TopicId, usize);
 
 /// Answer of an owner: there already, or on its way from another core.
 pub(crate) enum FetchAnswer {
@@ -124,6 +130,7 @@ impl Shard {
             moves: Moves::default(),
             unmarked: Rc::default(),
             parked_partitions: Cell::new(0),
+            offsets_topic_open: Cell::new(None),
         })
     }
 
@@ -136,6 +143,23 @@ impl Shard {
     pub(crate) fn adopt_view(&self, view: Arc<ClusterView>) {
         self.topic_configs.borrow_mut().clear();
         *self.view.borrow_mut() = view;
+    }
+
+    /// The offsets topic as this shard routes by it.
+    pub(crate) fn offsets_topic(&self) -> Option<OffsetsTopic> {
+        let view = self.view();
+        let topic = view.image.topic(OFFSETS_TOPIC)?;
+        Some((topic.id, topic.partitions.len()))
+    }
+
+    /// Every shard has opened its partitions of this one.
+    pub(crate) fn on_offsets_topic_open(&self, topic: OffsetsTopic) {
+        self.offsets_topic_open.set(Some(topic));
+    }
+
+    /// Whether [`Shard::on_offsets_topic_open`] was said of this one.
+    pub(crate) fn is_offsets_topic_open(&self, topic: OffsetsTopic) -> bool {
+        self.offsets_topic_open.get() == Some(topic)
     }
 
     /// Number of shards of the process.

@@ -12,6 +12,7 @@ use thalweg_control::{
     PartitionToOpen,
 };
 use thalweg_group::{Answer, Ask, Caller};
+use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metadata::{Image, Placement, Record};
 use thalweg_metrics::CoreMetrics;
 use thalweg_net::{Limits, ShardNet};
@@ -30,9 +31,10 @@ use thalweg_storage::{DirHealth, LogOptions, QueuedBytes, Recovery, StartKept};
 use thalweg_types::limits::APPEND_QUEUED_BYTES_MAX;
 use thalweg_types::{
     BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ShardId, TimestampMs,
-    TopicPartition, Uuid,
+    TopicId, TopicPartition, Uuid,
 };
 
+use crate::api::find_coordinator::make_sure;
 use crate::append_group::{AppendGroup, Appended, Row};
 use crate::coordinator::GroupAsk;
 use crate::partition::{OpenContext, Partition};
@@ -129,6 +131,24 @@ impl Rig {
         let partition = Partition::open(&wanted, context).await.expect("opened");
         shard.insert_partition(partition);
         Rig { shard, queued, dir }
+    }
+
+    /// Routes by an image in which the offsets topic is new.
+    fn adopt_offsets_topic(&self, topic_id: TopicId) {
+        let topic = Record::Topic(TopicRecord {
+            name: OFFSETS_TOPIC.to_owned(),
+            topic_id,
+        });
+        let (image, _) = Image::default().apply(&[topic]).expect("a new topic");
+        let view = self.shard.view();
+        self.shard.adopt_view(Arc::new(ClusterView {
+            placement: Placement::new(&image, BrokerId(1), 1),
+            image: Arc::new(image),
+            cluster_id: view.cluster_id.clone(),
+            config: Arc::clone(&view.config),
+            broker_id: view.broker_id,
+            endpoints: view.endpoints.clone(),
+        }));
     }
 
     async fn append(&self) -> Appended {
@@ -378,5 +398,37 @@ fn bi_30_the_task_of_a_connection_is_small() {
         let serving = thalweg_net::serve(stream, ListenerIndex(0), rig.shard, net);
         let bytes = size_of_val(&serving);
         assert!(bytes <= 3_000, "{bytes} bytes");
+    });
+}
+
+/// A request that has made the topic may be under way still: this shard routes by it, and others are opening their
+/// partitions.
+#[test]
+fn a_coordinator_is_told_when_every_shard_has_opened_the_offsets_topic() {
+    let made = Uuid([8; 16]);
+    with_rig(|rig| async move {
+        rig.adopt_offsets_topic(made);
+        let (error, _) = make_sure(&rig.shard).await.expect_err("nobody can tell");
+        assert_eq!(error, ErrorCode::CoordinatorNotAvailable);
+        // A start opens all before anybody can ask.
+        let topic = rig.shard.offsets_topic().expect("routed by");
+        rig.shard.on_offsets_topic_open(topic);
+        assert_eq!(make_sure(&rig.shard).await, Ok(()));
+    });
+    with_control(|rig, mut asked| async move {
+        rig.adopt_offsets_topic(made);
+        let shard = Rc::clone(&rig.shard);
+        let finding = task::spawn(async move { make_sure(&shard).await });
+        let Some(ControlRequest::CreateInternal { reply, .. }) = asked.recv().await else {
+            panic!("the control plane knows when all are open");
+        };
+        assert!(reply.send(Ok(made)).is_ok());
+        assert_eq!(finding.await, Some(Ok(())));
+        // And from then on without asking.
+        drop(asked);
+        assert_eq!(make_sure(&rig.shard).await, Ok(()));
+        // Another topic is another matter.
+        rig.adopt_offsets_topic(Uuid([9; 16]));
+        assert!(make_sure(&rig.shard).await.is_err());
     });
 }

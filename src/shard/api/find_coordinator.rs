@@ -90,12 +90,28 @@ async fn find(shard: &Shard, key_type: i8) -> Result<(), (ErrorCode, String)> {
             return Err((ErrorCode::InvalidRequest, text));
         }
     }
+    make_sure(shard).await
+}
+
+/// Every group has a coordinator when this returns: the offsets topic is there, and every shard has opened its partitions
+/// of it.
+///
+/// # Errors
+/// COORDINATOR_NOT_AVAILABLE, with what to tell the client.
+pub(crate) async fn make_sure(shard: &Shard) -> Result<(), (ErrorCode, String)> {
     let topic = InternalTopic::ConsumerOffsets;
-    if shard.view().image.topic(topic.name()).is_some() {
+    let known = shard.offsets_topic();
+    if known.is_some_and(|known| shard.is_offsets_topic_open(known)) {
         return Ok(());
     }
+    // The control plane does one thing after the other: what another request has begun is done when it answers.
     match shard.control.create_internal(topic).await {
-        Some(Ok(_)) => Ok(()),
+        Some(Ok(_)) => {
+            if let Some(known) = known {
+                shard.on_offsets_topic_open(known);
+            }
+            Ok(())
+        }
         Some(Err(refusal)) => Err((ErrorCode::CoordinatorNotAvailable, refusal.message)),
         None => Err((ErrorCode::CoordinatorNotAvailable, STOPPING.to_owned())),
     }

@@ -177,7 +177,7 @@ impl Lifecycle {
             admission.obey(&view.config);
         }
         self.shard.adopt_view(view);
-        self.serves.set(true);
+        self.begin_to_serve();
         for partition in of_offsets {
             let coordinators = &self.shard.coordinators;
             coordinators.open(partition, &self.shard.config);
@@ -186,6 +186,15 @@ impl Lifecycle {
             failures,
             marks,
             starts,
+        }
+    }
+
+    /// Nobody can ask for a coordinator before all shards of a start have come so far.
+    fn begin_to_serve(&self) {
+        if !self.serves.replace(true)
+            && let Some(topic) = self.shard.offsets_topic()
+        {
+            self.shard.on_offsets_topic_open(topic);
         }
     }
 
