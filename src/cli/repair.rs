@@ -196,6 +196,10 @@ fn said(repair: &Repair) -> String {
             "finish the compaction in {}; then repair again, which tells what else is wrong",
             dir.display()
         ),
+        Repair::NameDamaged { dir, base } => format!(
+            "keep it as the segment of offset {base} in {}; then repair again, which tells what of it is lost",
+            dir.display()
+        ),
         Repair::TopicId { dir, topic_id } => format!(
             "write topic id {topic_id} into partition.metadata of {}",
             dir.display()

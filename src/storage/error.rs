@@ -186,9 +186,9 @@ impl LogError {
             | LogError::DamagedBeforeWhole { .. }
             | LogError::DamagedBelowMark { .. }
             | LogError::OutOfPlace { .. }
-            | LogError::RecordsMissing { .. } => true,
+            | LogError::RecordsMissing { .. }
+            | LogError::UnfinishedCompaction { .. } => true,
             LogError::Io { .. }
-            | LogError::UnfinishedCompaction { .. }
             | LogError::StartsHold(_)
             | LogError::Offline { .. }
             | LogError::Closed => false,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use thalweg_reactor::fs::{self, OpenMode};
 use thalweg_types::{Offset, TopicId, TopicPartition};
 
+use crate::compaction::recover::name_damaged;
 use crate::dir::{Checkpoint, LogDir};
 use crate::error::{LogError, Missing};
 use crate::listing;
@@ -71,6 +72,14 @@ pub enum Repair {
         /// The partition's directory.
         dir: PathBuf,
     },
+    /// A segment of such a compaction that is damaged, and without which the next start refuses the log, gets its name as
+    /// it is: what of it is damaged can be told then, and taken out.
+    NameDamaged {
+        /// The partition's directory.
+        dir: PathBuf,
+        /// Where the segment begins.
+        base: Offset,
+    },
     /// `partition.metadata` is written anew.
     TopicId {
         /// The partition's directory.
@@ -105,6 +114,7 @@ impl Repair {
             | Repair::BeginAnew { .. }
             | Repair::GiveName { .. }
             | Repair::FinishSwap { .. }
+            | Repair::NameDamaged { .. }
             | Repair::TopicId { .. } => false,
         }
     }
@@ -145,17 +155,22 @@ pub struct Expected {
 /// Looks at one partition as its next start will, and then at every batch of it. Nothing is changed. `None` when nothing needs a repair.
 ///
 /// # Errors
-/// [`LogError::Io`], and [`LogError::UnfinishedCompaction`], which only a start repairs.
+/// [`LogError::Io`].
 pub async fn examine(
     dir: &LogDir,
     name: &PartitionName,
     expected: Expected,
 ) -> Result<Option<Examination>, LogError> {
-    let Some(examined) = examine_files(dir, name, expected).await? else {
-        return Ok(None);
-    };
-    let path = dir.path().join(name.to_string());
-    Ok(Some(examined.behind(unfinished::of(&path).await?)))
+    let examined = examine_files(dir, name, expected).await?;
+    let unfinished = unfinished::of(&dir.path().join(name.to_string())).await?;
+    // Anything else a start finishes by itself.
+    let is_refused = |one: &Finding| matches!(one.repair, Repair::NameDamaged { .. });
+    let examined = examined.or_else(|| {
+        let found = dir.opening(name, expected.topic_id);
+        let none = Examination::of(name, expected, found);
+        unfinished.iter().any(is_refused).then_some(none)
+    });
+    Ok(examined.map(|examined| examined.behind(unfinished)))
 }
 
 /// As [`examine`], by the names that there are.
@@ -173,11 +188,9 @@ async fn examine_files(
     let reached = opening.known_end.unwrap_or_default();
     let examined = |findings: Vec<Finding>, after| {
         (!findings.is_empty()).then(|| Examination {
-            name: name.clone(),
             findings,
-            topic_id: expected.topic_id,
-            found: as_found,
             after,
+            ..Examination::of(name, expected, as_found)
         })
     };
     let wrong_id = wrong_topic_id(&path, expected.topic_id).await?;
@@ -315,6 +328,7 @@ fn think_done(repair: &Repair, opening: &mut Opening) {
         Repair::TakeOut { .. }
         | Repair::GiveName { .. }
         | Repair::FinishSwap { .. }
+        | Repair::NameDamaged { .. }
         | Repair::TopicId { .. } => {}
     }
     if let Recovery::AfterCrash { recovery_point } = &mut opening.recovery {
@@ -328,6 +342,17 @@ fn accept_gap(opening: &mut Opening) {
 }
 
 impl Examination {
+    /// Nothing is found yet.
+    fn of(name: &PartitionName, expected: Expected, found: Opening) -> Examination {
+        Examination {
+            name: name.clone(),
+            findings: Vec::new(),
+            topic_id: expected.topic_id,
+            found,
+            after: found,
+        }
+    }
+
     /// A log in which something is `unfinished` that the next start finishes first is not what it seems to be.
     fn behind(mut self, unfinished: Vec<Finding>) -> Examination {
         if !unfinished.is_empty() {
@@ -353,6 +378,7 @@ impl Examination {
                 Repair::GoOnAt { path, .. } => make_segment(path).await?,
                 Repair::GiveName { from, to } => unfinished::give_name(from, to).await?,
                 Repair::FinishSwap { dir } => unfinished::finish_swap(dir).await?,
+                Repair::NameDamaged { dir, base } => name_damaged(dir, *base).await?,
                 Repair::BeginAt(_) | Repair::AcceptGap => {}
             }
         }
@@ -448,7 +474,7 @@ async fn give_marks_up(dir: &LogDir, examined: &[Examination]) -> Result<(), Log
     dir.forget_marks().await
 }
 
-fn with_ending(file: &Path, ending: &str) -> PathBuf {
+pub(crate) fn with_ending(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)

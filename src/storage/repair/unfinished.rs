@@ -6,10 +6,10 @@ use std::path::Path;
 use thalweg_reactor::fs;
 
 use super::{Finding, Repair};
-use crate::compaction::recover::{finish_swaps, first_swap};
+use crate::compaction::recover::{damaged_swaps, finish_swaps, first_swap};
 use crate::error::LogError;
 use crate::listing::list;
-use crate::name::log_path;
+use crate::name::{CleanStep, log_path};
 use crate::next_segment;
 
 /// In the order in which a start does it.
@@ -33,7 +33,19 @@ pub(super) async fn of(dir: &Path) -> Result<Vec<Finding>, LogError> {
             to: log_path(dir, base),
         },
     });
-    let swap = first_swap(dir, &listing).map(|path| Finding {
+    let mut findings: Vec<Finding> = unnamed.into_iter().collect();
+    let damaged = damaged_swaps(dir, &listing).await?;
+    findings.extend(damaged.iter().map(|base| Finding {
+        damage: format!(
+            "{} is left from a compaction that a crash has interrupted, and damaged; what it was to replace is gone",
+            CleanStep::Swap.of(&log_path(dir, *base)).display()
+        ),
+        repair: Repair::NameDamaged {
+            dir: dir.to_owned(),
+            base: *base,
+        },
+    }));
+    findings.extend(first_swap(dir, &listing, &damaged).map(|path| Finding {
         damage: format!(
             "{} is left from a compaction that a crash has interrupted",
             path.display()
@@ -41,8 +53,8 @@ pub(super) async fn of(dir: &Path) -> Result<Vec<Finding>, LogError> {
         repair: Repair::FinishSwap {
             dir: dir.to_owned(),
         },
-    });
-    Ok(unnamed.into_iter().chain(swap).collect())
+    }));
+    Ok(findings)
 }
 
 pub(super) async fn give_name(from: &Path, to: &Path) -> Result<(), LogError> {

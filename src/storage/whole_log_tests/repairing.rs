@@ -1,6 +1,7 @@
 //! Damaged logs of a stopped broker, repaired and opened again.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 use thalweg_protocol::records::BatchHeader;
@@ -8,7 +9,7 @@ use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
 
 use super::{TOPIC_ID, TestLog, edit, log_file, name, on_plain_engine, small_segments};
 use crate::name::NEXT_SEGMENT;
-use crate::repair::{Expected, Repair, examine, repair};
+use crate::repair::{Expected, Repair, examine, repair, with_ending};
 use crate::{
     Checkpoint, FormatPolicy, Gaps, LogDir, OpenPolicy, PartitionOffsets, Recovery, RecoveryReport,
 };
@@ -285,4 +286,71 @@ fn st_14_a_compaction_that_was_interrupted_is_no_lost_begin() {
             assert_eq!(test.read_all().await, wanted);
         });
     }
+}
+
+/// What the swap was to replace is gone, all of it or only the first, and one batch of it is damaged: everything else is
+/// kept, and what is damaged is there to be looked at.
+#[test]
+fn st_14_a_damaged_segment_of_a_compaction_is_repaired_like_any_other() {
+    for all_gone in [true, false] {
+        on_plain_engine(|path| async move {
+            let bases = stopped(&path).await;
+            let logs: Vec<_> = bases.iter().map(|base| log_file(&path, *base)).collect();
+            let bytes: Vec<_> = logs
+                .iter()
+                .map(|log| std::fs::read(log).expect("a segment"))
+                .collect();
+            let mut compacted = [&bytes[0][..], &bytes[1]].concat();
+            let mut batches = batch_ranges(&bytes[0]).into_iter();
+            let gone = batches.nth(2).expect("a third batch");
+            compacted[gone.start + 70] ^= 1;
+            let swap = with_ending(&logs[0], ".swap");
+            std::fs::write(&swap, &compacted).expect("written");
+            std::fs::remove_file(&logs[0]).expect("removed");
+            if all_gone {
+                std::fs::remove_file(&logs[1]).expect("removed");
+            }
+            let (dir, base) = (path.join("t-0"), Offset(0));
+            assert_eq!(
+                repair_once(&path).await,
+                [Repair::NameDamaged { dir, base }]
+            );
+            while !repair_once(&path).await.is_empty() {}
+            let aside = std::fs::read(with_ending(&logs[0], ".cut-away"));
+            assert_eq!(aside.expect("kept"), compacted);
+            let dir = LogDir::open(&path, policy()).await.expect("opened");
+            dir.begin().await.expect("begun");
+            let opening = dir.opening(&name(), TOPIC_ID);
+            let opened = TestLog::open(&path, small_segments(), opening).await;
+            let (test, report) = opened.expect("opened");
+            assert_eq!((report.cut, test.log.written_end()), (None, Offset(240)));
+            let mut wanted = bytes.concat();
+            wanted.drain(gone);
+            assert_eq!(test.read_all().await, wanted, "all gone: {all_gone}");
+        });
+    }
+}
+
+/// What is done by one call of the tool.
+async fn repair_once(path: &Path) -> Vec<Repair> {
+    let dir = LogDir::examine(path).await.expect("nobody has it");
+    let found = examine(&dir, &name(), EXPECTED).await.expect("examined");
+    let Some(found) = found else {
+        return Vec::new();
+    };
+    let repairs = found.findings.iter().map(|one| one.repair.clone());
+    let repairs = repairs.collect();
+    repair(&dir, &[found]).await.expect("repaired");
+    repairs
+}
+
+fn batch_ranges(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut at = 0;
+    let mut ranges = Vec::new();
+    while at < bytes.len() {
+        let header = BatchHeader::parse(&bytes[at..]).expect("a header");
+        ranges.push(at..at + header.total_bytes());
+        at += header.total_bytes();
+    }
+    ranges
 }
