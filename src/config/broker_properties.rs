@@ -291,8 +291,8 @@ pub(crate) const BROKER_PROPERTIES: &[Property] = &[
         "listeners",
         Kind::List(Items::Endpoints),
         "PLAINTEXT://127.0.0.1:9092",
-        "Addresses to listen on. Each client is told the address of the listener that it came by; the \
-         flag `--listen` replaces the first one for clients. An empty host is every address (and needs \
+        "Addresses to listen on. Each client is told the host, as it stands here, and the port of the \
+         listener that it came by; the flag `--listen` replaces the first one for clients. An empty host is every address (and needs \
          `advertised.listeners`). Kafka's default is `PLAINTEXT://:9092`.",
     )
     .active(),

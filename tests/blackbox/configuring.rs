@@ -354,7 +354,13 @@ fn hosts_are_resolved_and_ipv6_has_brackets() {
     let text = "log.dirs=DATA\nlisteners=PLAINTEXT://localhost:0\n";
     let broker = Broker::start_with(with_config(text));
     assert!(broker.address().is_ipv4());
-    broker.connect().create_topic("named", 1, &[]);
+    let mut client = broker.connect();
+    client.create_topic("named", 1, &[]);
+    assert_eq!(
+        client.metadata(&["named"]).brokers[0].host,
+        "localhost",
+        "clients are told the name, as by Kafka: the address behind it may change"
+    );
     if TcpListener::bind("[::1]:0").is_err() {
         eprintln!("NOT TESTED: this machine has no IPv6");
         return;

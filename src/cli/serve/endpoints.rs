@@ -30,20 +30,23 @@ impl Taken {
     }
 }
 
-/// Takes the addresses for clients; each with what its clients are told to connect to.
+/// Takes the addresses for clients; each with what its clients are told to connect to: by default the
+/// host as `listeners` has it, a name too, as by Kafka. The address behind a name may change.
 pub(super) fn take(config: &BrokerConfig) -> anyhow::Result<(Taken, Vec<Endpoint>)> {
     let mut listeners = Vec::new();
     let mut endpoints = Vec::new();
     for at in config.client_listeners() {
         let listener = take_one(&at)?;
         let bound = listener.local_addr()?;
-        let told = config.advertised_listener(&at.name);
+        let (host, port) = match config.advertised_listener(&at.name) {
+            Some(told) => (told.host, told.port),
+            None if at.host.is_empty() => (bound.ip().to_string(), bound.port()),
+            None => (at.host, bound.port()),
+        };
         endpoints.push(Endpoint {
             name: at.name,
-            host: told
-                .as_ref()
-                .map_or(bound.ip().to_string(), |at| at.host.clone()),
-            port: told.map_or(bound.port(), |at| at.port),
+            host,
+            port,
         });
         listeners.push(listener);
     }
