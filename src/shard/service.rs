@@ -14,7 +14,7 @@ use thalweg_net::{
     Service, Unread, Verdict,
 };
 use thalweg_protocol::frame;
-use thalweg_protocol::messages::{FetchRequest, MetadataRequest};
+use thalweg_protocol::messages::FetchRequest;
 use thalweg_protocol::wire::{DecodeError, Decoder};
 use thalweg_protocol::{ApiKey, Message, Request};
 use thalweg_reactor::task;
@@ -420,13 +420,12 @@ fn judged(verdict: Result<Verdict, DecodeError>) -> Verdict {
     verdict.unwrap_or_else(|error| refuse(&error))
 }
 
-/// Decodes the whole body: bytes left over are an error (BI-7).
+/// Decodes a body. Kafka looks at no bytes behind it, and clients rely on that (BI-7): librdkafka asks
+/// for all topics with four zero bytes where flexible versions have one, kafka-go for ACLs with a tag
+/// section too many.
 fn decode<M: Message>(mut body: Decoder, version: i16) -> Result<M, DecodeError> {
     let message = M::decode(&mut body, version)?;
-    if is_metadata_of_librdkafka::<M>(&body, version) {
-        return Ok(message);
-    }
-    body.finish()?;
+    body.check()?;
     Ok(message)
 }
 
@@ -459,15 +458,6 @@ where
         Ok(Err(error)) => broken(call, &error),
         Err(error) => broken(call, &error),
     }
-}
-
-/// librdkafka, to this day, asks for all topics with four zero bytes where flexible versions have
-/// one: up to three bytes are left over. Kafka looks at none of them.
-fn is_metadata_of_librdkafka<M: Message>(body: &Decoder, version: i16) -> bool {
-    M::NAME == MetadataRequest::NAME
-        && ApiKey::Metadata.is_flexible(version)
-        && body.check().is_ok()
-        && body.remaining() <= 3
 }
 
 fn answer<M: Message + 'static>(
