@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thalweg_protocol::records::BatchHeader;
 use thalweg_types::{BrokerId, ClusterId, Offset, Uuid};
 
-use super::{TOPIC_ID, TestLog, edit, log_file, name, on_plain_engine, small_segments};
+use super::{TOPIC_ID, TestLog, copy_dir, edit, log_file, name, on_plain_engine, small_segments};
 use crate::name::NEXT_SEGMENT;
 use crate::repair::{Expected, Repair, examine, repair, with_ending};
 use crate::{
@@ -329,6 +329,52 @@ fn st_14_a_damaged_segment_of_a_compaction_is_repaired_like_any_other() {
             assert_eq!(test.read_all().await, wanted, "all gone: {all_gone}");
         });
     }
+}
+
+/// A compaction may leave several segments, of which any may be damaged and some of the old ones still there.
+#[test]
+fn st_14_of_several_segments_of_a_compaction_only_damaged_batches_are_lost() {
+    on_plain_engine(|root| async move {
+        let bases = stopped(&root.join("stopped")).await;
+        let path = root.join("copy");
+        let logs: Vec<_> = bases.iter().map(|base| log_file(&path, *base)).collect();
+        for (damaged, gone_min) in [(&[0][..], 1), (&[1], 3), (&[0, 1], 3)] {
+            for gone in gone_min..=4 {
+                copy_dir(&root.join("stopped"), &path);
+                let wanted = replace_by_two(&logs, damaged);
+                for log in &logs[..gone] {
+                    std::fs::remove_file(log).expect("removed");
+                }
+                while !repair_once(&path).await.is_empty() {}
+                let dir = LogDir::open(&path, policy()).await.expect("opened");
+                dir.begin().await.expect("begun");
+                let opening = dir.opening(&name(), TOPIC_ID);
+                let opened = TestLog::open(&path, small_segments(), opening).await;
+                let (test, _) = opened.expect("opened");
+                assert_eq!(test.log.written_end(), Offset(240));
+                let read = test.read_all().await;
+                assert_eq!(read, wanted, "{damaged:?}, {gone} gone");
+            }
+        }
+    });
+}
+
+/// Puts two new segments beside the first four, each for two of them, some of them with a damaged batch; what is left of
+/// the log without that.
+fn replace_by_two(logs: &[PathBuf], damaged: &[usize]) -> Vec<u8> {
+    let read = |log| std::fs::read(log).expect("a segment");
+    let bytes: Vec<_> = logs.iter().map(read).collect();
+    let mut left = bytes.clone();
+    for nth in [0, 1] {
+        let mut new = bytes[2 * nth..2 * nth + 2].concat();
+        if damaged.contains(&nth) {
+            let lost = batch_ranges(&bytes[2 * nth]).remove(2);
+            new[lost.start + 70] ^= 1;
+            left[2 * nth].drain(lost);
+        }
+        std::fs::write(with_ending(&logs[2 * nth], ".swap"), new).expect("written");
+    }
+    left.concat()
 }
 
 /// What is done by one call of the tool.
