@@ -1,4 +1,4 @@
-//! Answers about groups, which may become far larger than their requests.
+//! Answers about groups, producers and settings, which may become far larger than their requests.
 
 use std::rc::Rc;
 

@@ -183,7 +183,9 @@ impl Shard {
             ApiKey::DescribeAcls => self.reply(call, body, api::acls::describe),
             ApiKey::CreateAcls => self.reply(call, body, api::acls::create),
             ApiKey::DeleteAcls => self.reply(call, body, api::acls::delete),
-            ApiKey::DescribeConfigs => self.reply(call, body, api::describe_configs::answer),
+            ApiKey::DescribeConfigs => {
+                self.reply_growing(call, body, api::describe_configs::answer)
+            }
             ApiKey::AlterConfigs => self.reply(call, body, api::alter_configs::answer),
             ApiKey::AlterPartitionReassignments => {
                 self.reply(call, body, api::alter_partition_reassignments::answer)

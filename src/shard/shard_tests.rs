@@ -15,20 +15,23 @@ use thalweg_group::{Answer, Ask, Caller};
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_metadata::{Image, Placement, Record};
 use thalweg_metrics::CoreMetrics;
-use thalweg_net::{Limits, ShardNet};
-use thalweg_protocol::ErrorCode;
+use thalweg_net::{Dispatch, Limits, Reply, Service, ShardNet, Verdict};
+use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use thalweg_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use thalweg_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use thalweg_protocol::messages::{JoinGroupRequest, OffsetCommitRequest, TopicRecord};
+use thalweg_protocol::messages::{
+    DescribeConfigsRequest, JoinGroupRequest, OffsetCommitRequest, TopicRecord,
+};
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
+use thalweg_protocol::{ErrorCode, frame};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_replica::{Acks, Isolation};
 use thalweg_storage::{DirHealth, LogOptions, QueuedBytes, Recovery, StartKept};
-use thalweg_types::limits::APPEND_QUEUED_BYTES_MAX;
+use thalweg_types::limits::{APPEND_QUEUED_BYTES_MAX, SMALL_REQUEST_BYTES_MAX, TURN_ELEMENTS_MAX};
 use thalweg_types::{
     BrokerId, ClusterId, LeaderEpoch, ListenerIndex, Offset, PartitionIndex, ShardId, TimestampMs,
     TopicId, TopicPartition, Uuid,
@@ -398,6 +401,52 @@ fn bi_30_the_task_of_a_connection_is_small() {
         let serving = thalweg_net::serve(stream, ListenerIndex(0), rig.shard, net);
         let bytes = size_of_val(&serving);
         assert!(bytes <= 3_000, "{bytes} bytes");
+    });
+}
+
+/// The answer to a small request may be large: others run between its slices.
+#[test]
+fn bi_8_the_settings_of_many_are_told_in_slices() {
+    const SLICES: usize = 20;
+    let of_group = |nth: usize| DescribeConfigsResource {
+        resource_type: 32,
+        resource_name: format!("g{nth}"),
+        configuration_keys: None,
+    };
+    let request = DescribeConfigsRequest {
+        resources: (0..SLICES * TURN_ELEMENTS_MAX).map(of_group).collect(),
+        ..Default::default()
+    };
+    let encoded = frame::encode_request(&request, 4, 1, None).expect("encoded");
+    let body = BytesMut::from(&encoded.bytes[4..]);
+    let size = u32::try_from(body.len()).expect("small");
+    assert!(u64::from(size) < SMALL_REQUEST_BYTES_MAX, "{size} bytes");
+    with_rig(|rig| async move {
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let stream = Stream::connect(address).await.expect("connected");
+        let net = ShardNet::new(Limits::default(), Rc::clone(&rig.shard.metrics));
+        let (shard, of) = (Rc::clone(&rig.shard), Rc::clone(&net));
+        let serving = task::spawn(thalweg_net::serve(stream, ListenerIndex(0), shard, of));
+        while net.open_connections() == 0 {
+            task::yield_now().await;
+        }
+        let conn = net.connections().remove(0);
+        let permit = net.budget().acquire(size).await;
+        let Dispatch::Waits(verdict) = rig.shard.dispatch(&conn, body, permit) else {
+            panic!("it is routed");
+        };
+        let Verdict::Answer(mut answer) = verdict.await else {
+            panic!("it is answered");
+        };
+        let mut turns = 0;
+        let reply = poll_fn(|cx| {
+            turns += 1;
+            answer.as_mut().poll(cx)
+        });
+        assert!(matches!(reply.await, Reply::Send(_)));
+        assert!(turns > SLICES, "{turns} turns");
+        serving.abort();
     });
 }
 

@@ -292,7 +292,7 @@ pub const SUBSCRIBED_NAMES_MAX: usize = 2_000;
 /// Groups of one request whose coordinators are asked before the first has answered.
 pub const GROUPS_ASKED_AT_ONCE: usize = 16;
 
-/// Bytes, roughly, of an answer about groups that any number of small requests may have half built at once. A
+/// Bytes, roughly, of an answer about groups or settings that any number of small requests may have half built at once. A
 /// larger one is built when its turn among large requests has come.
 pub const SMALL_ANSWER_BYTES_MAX: usize = 256 * 1024;
 
