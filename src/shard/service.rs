@@ -165,7 +165,7 @@ impl Shard {
             ApiKey::OffsetFetch => self.reply_growing(call, body, api::offset_fetch::answer),
             ApiKey::FindCoordinator => self.reply(call, body, api::find_coordinator::answer),
             ApiKey::DescribeGroups => self.reply_growing(call, body, api::describe_groups::answer),
-            ApiKey::ListGroups => self.reply(call, body, api::list_groups::answer),
+            ApiKey::ListGroups => self.reply_growing(call, body, api::list_groups::answer),
             ApiKey::ConsumerGroupDescribe => {
                 self.reply_growing(call, body, api::consumer_group_describe::answer)
             }

@@ -22,10 +22,11 @@ use thalweg_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use thalweg_protocol::messages::{
-    DescribeConfigsRequest, JoinGroupRequest, OffsetCommitRequest, TopicRecord,
+    DescribeConfigsRequest, JoinGroupRequest, ListGroupsRequest, OffsetCommitRequest,
+    PartitionRecord, TopicRecord,
 };
 use thalweg_protocol::records::{BatchBuilder, BatchOptions, BatchSummary, Codec, TimestampType};
-use thalweg_protocol::{ErrorCode, frame};
+use thalweg_protocol::{ErrorCode, Request, frame};
 use thalweg_reactor::event::Event;
 use thalweg_reactor::net::{Listener, Stream};
 use thalweg_reactor::{EngineChoice, Runtime, RuntimeOptions, mailbox, oneshot, task};
@@ -137,12 +138,26 @@ impl Rig {
     }
 
     /// Routes by an image in which the offsets topic is new.
-    fn adopt_offsets_topic(&self, topic_id: TopicId) {
+    fn adopt_offsets_topic(&self, topic_id: TopicId, partitions: i32) {
         let topic = Record::Topic(TopicRecord {
             name: OFFSETS_TOPIC.to_owned(),
             topic_id,
         });
-        let (image, _) = Image::default().apply(&[topic]).expect("a new topic");
+        let partition = |partition_id| {
+            Record::Partition(PartitionRecord {
+                partition_id,
+                topic_id,
+                replicas: vec![1],
+                isr: vec![1],
+                leader: 1,
+                leader_epoch: 0,
+                partition_epoch: 0,
+                ..Default::default()
+            })
+        };
+        let partitions = (0..partitions).map(partition);
+        let records: Vec<_> = std::iter::once(topic).chain(partitions).collect();
+        let (image, _) = Image::default().apply(&records).expect("a new topic");
         let view = self.shard.view();
         self.shard.adopt_view(Arc::new(ClusterView {
             placement: Placement::new(&image, BrokerId(1), 1),
@@ -404,6 +419,39 @@ fn bi_30_the_task_of_a_connection_is_small() {
     });
 }
 
+/// In how many turns a small request is answered.
+async fn turns_of<R: Request>(rig: &Rig, request: &R, version: i16) -> usize {
+    let encoded = frame::encode_request(request, version, 1, None).expect("encoded");
+    let body = BytesMut::from(&encoded.bytes[4..]);
+    let size = u32::try_from(body.len()).expect("small");
+    assert!(u64::from(size) < SMALL_REQUEST_BYTES_MAX, "{size} bytes");
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let stream = Stream::connect(address).await.expect("connected");
+    let net = ShardNet::new(Limits::default(), Rc::clone(&rig.shard.metrics));
+    let (shard, of) = (Rc::clone(&rig.shard), Rc::clone(&net));
+    let serving = task::spawn(thalweg_net::serve(stream, ListenerIndex(0), shard, of));
+    while net.open_connections() == 0 {
+        task::yield_now().await;
+    }
+    let conn = net.connections().remove(0);
+    let permit = net.budget().acquire(size).await;
+    let Dispatch::Waits(verdict) = rig.shard.dispatch(&conn, body, permit) else {
+        panic!("it is routed");
+    };
+    let Verdict::Answer(mut answer) = verdict.await else {
+        panic!("it is answered");
+    };
+    let mut turns = 0;
+    let reply = poll_fn(|cx| {
+        turns += 1;
+        answer.as_mut().poll(cx)
+    });
+    assert!(matches!(reply.await, Reply::Send(_)));
+    serving.abort();
+    turns
+}
+
 /// The answer to a small request may be large: others run between its slices.
 #[test]
 fn bi_8_the_settings_of_many_are_told_in_slices() {
@@ -417,36 +465,19 @@ fn bi_8_the_settings_of_many_are_told_in_slices() {
         resources: (0..SLICES * TURN_ELEMENTS_MAX).map(of_group).collect(),
         ..Default::default()
     };
-    let encoded = frame::encode_request(&request, 4, 1, None).expect("encoded");
-    let body = BytesMut::from(&encoded.bytes[4..]);
-    let size = u32::try_from(body.len()).expect("small");
-    assert!(u64::from(size) < SMALL_REQUEST_BYTES_MAX, "{size} bytes");
     with_rig(|rig| async move {
-        let listener = Listener::bind(([127, 0, 0, 1], 0).into()).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let stream = Stream::connect(address).await.expect("connected");
-        let net = ShardNet::new(Limits::default(), Rc::clone(&rig.shard.metrics));
-        let (shard, of) = (Rc::clone(&rig.shard), Rc::clone(&net));
-        let serving = task::spawn(thalweg_net::serve(stream, ListenerIndex(0), shard, of));
-        while net.open_connections() == 0 {
-            task::yield_now().await;
-        }
-        let conn = net.connections().remove(0);
-        let permit = net.budget().acquire(size).await;
-        let Dispatch::Waits(verdict) = rig.shard.dispatch(&conn, body, permit) else {
-            panic!("it is routed");
-        };
-        let Verdict::Answer(mut answer) = verdict.await else {
-            panic!("it is answered");
-        };
-        let mut turns = 0;
-        let reply = poll_fn(|cx| {
-            turns += 1;
-            answer.as_mut().poll(cx)
-        });
-        assert!(matches!(reply.await, Reply::Send(_)));
+        let turns = turns_of(&rig, &request, 4).await;
         assert!(turns > SLICES, "{turns} turns");
-        serving.abort();
+    });
+}
+
+#[test]
+fn bi_8_coordinators_of_a_core_list_their_groups_in_turns_of_their_own() {
+    const COORDINATORS: i32 = 20;
+    with_rig(|rig| async move {
+        rig.adopt_offsets_topic(Uuid([8; 16]), COORDINATORS);
+        let turns = turns_of(&rig, &ListGroupsRequest::default(), 5).await;
+        assert!(turns > COORDINATORS as usize, "{turns} turns");
     });
 }
 
@@ -456,7 +487,7 @@ fn bi_8_the_settings_of_many_are_told_in_slices() {
 fn a_coordinator_is_told_when_every_shard_has_opened_the_offsets_topic() {
     let made = Uuid([8; 16]);
     with_rig(|rig| async move {
-        rig.adopt_offsets_topic(made);
+        rig.adopt_offsets_topic(made, 0);
         let (error, _) = make_sure(&rig.shard).await.expect_err("nobody can tell");
         assert_eq!(error, ErrorCode::CoordinatorNotAvailable);
         // A start opens all before anybody can ask.
@@ -465,7 +496,7 @@ fn a_coordinator_is_told_when_every_shard_has_opened_the_offsets_topic() {
         assert_eq!(make_sure(&rig.shard).await, Ok(()));
     });
     with_control(|rig, mut asked| async move {
-        rig.adopt_offsets_topic(made);
+        rig.adopt_offsets_topic(made, 0);
         let shard = Rc::clone(&rig.shard);
         let finding = task::spawn(async move { make_sure(&shard).await });
         let Some(ControlRequest::CreateInternal { reply, .. }) = asked.recv().await else {
@@ -477,7 +508,7 @@ fn a_coordinator_is_told_when_every_shard_has_opened_the_offsets_topic() {
         drop(asked);
         assert_eq!(make_sure(&rig.shard).await, Ok(()));
         // Another topic is another matter.
-        rig.adopt_offsets_topic(Uuid([9; 16]));
+        rig.adopt_offsets_topic(Uuid([9; 16]), 0);
         assert!(make_sure(&rig.shard).await.is_err());
     });
 }
