@@ -59,7 +59,7 @@ def markdown(report, results, plot_names):
 def environment_lines(report):
     machine, settings = report["machine"], report["settings"]
     lines = [f"Commit {machine['commit']}, Linux {machine['kernel']}, {machine['cpu']}, {machine['cpus']} CPUs, "
-             f"{machine['memory_mib']} MiB; {settings['rounds']} rounds of {settings['seconds']:g} s after "
+             f"{machine['memory_mib']} MiB; free page reporting {machine['free_page_reporting']}; {settings['rounds']} rounds of {settings['seconds']:g} s after "
              f"{settings['warm_up']:g} s; broker on CPU {settings['broker_cpu']}, load on CPU {settings['load_cpu']} "
              "(None: not confined). Medians (smallest-largest) over rounds; MB are 10^6 bytes of record batches."]
     for name, broker in report["brokers"].items():

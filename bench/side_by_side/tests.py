@@ -163,6 +163,24 @@ class Filling(unittest.TestCase):
             self.assertFalse(file.exists())
 
 
+class Reporting(unittest.TestCase):
+    def test_free_pages_are_kept_from_the_host_for_the_time_of_a_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "page_reporting_order"
+            with machine.FreePageReporting(file) as reporting:
+                self.assertEqual(reporting.said, "not asked for by the host")
+            self.assertFalse(file.exists())
+            file.write_text("9\n")
+            with machine.FreePageReporting(file) as reporting:
+                self.assertEqual(file.read_text(), "11")
+                self.assertIn("off for this run", reporting.said)
+            self.assertEqual(file.read_text(), "9")
+            # Nobody has asked for reports.
+            file.write_text("4294967295\n")
+            with machine.FreePageReporting(file):
+                self.assertEqual(file.read_text(), "4294967295\n")
+
+
 class Writing(unittest.TestCase):
     def test_report_and_plots(self):
         results = bulk([100, 90], [3000, 400], [1, 2], [500, 500])
@@ -170,7 +188,7 @@ class Writing(unittest.TestCase):
         results["knee"] = {"knees": {"kafka": {"requests_s": 9, "mb_s": 5.0, "is_resolved": True, "steps": steps}}}
         results["one-record"] = {"failed": "the broker ended"}
         found, absent = ratios.of(results)
-        whole = {"command": "bench/compare", "machine": {"commit": "c", "kernel": "k", "cpu": "x", "cpus": 2, "memory_mib": 1},
+        whole = {"command": "bench/compare", "machine": {"commit": "c", "kernel": "k", "cpu": "x", "cpus": 2, "memory_mib": 1, "free_page_reporting": "off"},
                  "settings": {"rounds": 2, "seconds": 8.0, "warm_up": 1.0, "broker_cpu": 0, "load_cpu": 1},
                  "brokers": {}, "jvm_choices": {}, "ratios": found, "absent": absent, "left_out": ["noida-db: x"]}
         with tempfile.TemporaryDirectory() as folder:

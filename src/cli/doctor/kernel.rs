@@ -21,11 +21,15 @@ const MEMORY_PRESSURE_MAX: f64 = 1.0;
 
 type Check = fn(&System) -> Option<Finding>;
 
-const CHECKS: [Check; 10] = [
+/// The largest block of free pages is of this order: a larger one is never reported.
+const PAGE_ORDER_MAX: u64 = 10;
+
+const CHECKS: [Check; 11] = [
     release,
     clock,
     governor,
     huge_pages,
+    free_page_reporting,
     swap,
     writeback,
     memory,
@@ -85,6 +89,19 @@ fn huge_pages(system: &System) -> Option<Finding> {
         Finding::new("huge-pages", Level::Warning, found, text).tuned_by("huge-pages")
     } else {
         Finding::ok("huge-pages", found)
+    })
+}
+
+/// Free memory of a virtual machine that its host takes back (`CONFIG_PAGE_REPORTING`, virtio-balloon).
+fn free_page_reporting(system: &System) -> Option<Finding> {
+    let order = system.number("/sys/module/page_reporting/parameters/page_reporting_order")?;
+    Some(if order > PAGE_ORDER_MAX {
+        Finding::ok("free-page-reporting", "none")
+    } else {
+        let found = format!("blocks of {} KiB and more", 4 << order);
+        let text = "the host takes free memory back, and gives it again page by page when the page cache grows: \
+            writes cost several times the CPU, and rates depend on what was freed before";
+        Finding::new("free-page-reporting", Level::Warning, found, text).tuned_by("guest-memory")
     })
 }
 

@@ -19,6 +19,11 @@ fn machine(root: &Path, files: &[(&str, &str)]) -> System {
             "always [madvise] never",
         ),
         (
+            // Nobody has asked for reports.
+            "sys/module/page_reporting/parameters/page_reporting_order",
+            "4294967295",
+        ),
+        (
             "sys/devices/system/clocksource/clocksource0/current_clocksource",
             "tsc",
         ),
@@ -77,7 +82,13 @@ fn a_good_machine_has_nothing_to_say() {
 }
 
 /// A file, its content, and the one fault that it makes.
-const FAULTS: [(&str, &str, &str, Level); 14] = [
+const FAULTS: [(&str, &str, &str, Level); 15] = [
+    (
+        "sys/module/page_reporting/parameters/page_reporting_order",
+        "9",
+        "free-page-reporting",
+        Level::Warning,
+    ),
     ("proc/sys/vm/swappiness", "60", "swap", Level::Warning),
     (
         "proc/sys/vm/dirty_background_ratio",
