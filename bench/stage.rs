@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use thalweg_client::{Cluster, ClusterOptions, NewTopic, OffsetSpec};
+use thalweg_client::{Cluster, ClusterOptions, MissingTopic, NewTopic, OffsetSpec};
 
 use crate::backlog;
 use crate::job::{FetchJob, ProduceJob, TailJob, probe_fetch};
@@ -14,10 +14,13 @@ use crate::workload::{Consume, Produce, ReadFrom, Workload};
 
 /// Dirty pages below this let the next round begin.
 const DIRTY_KIB_MAX: u64 = 64 * 1024;
-/// Partitions asked for at once: Kafka's controller refuses requests that make more than 10,000 records of metadata.
-const PARTITIONS_TOGETHER: usize = 5_000;
 /// How long to wait for that where nothing else is said.
 pub const SETTLE_MAX: Duration = Duration::from_secs(15);
+/// Partitions asked for at once: Kafka's controller refuses requests that make more than 10,000 records of metadata.
+const PARTITIONS_TOGETHER: usize = 5_000;
+/// How long added partitions may take to be known, and between two looks.
+const PARTITIONS_PATIENCE: Duration = Duration::from_secs(60);
+const PARTITIONS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Creates a topic with these properties, and returns when all its partitions have leaders that lead.
 ///
@@ -41,11 +44,29 @@ pub fn create_topic(
     while created < partitions {
         created = partitions.min(created + PARTITIONS_TOGETHER);
         cluster.create_partitions(name, i32::try_from(created)?)?;
+        wait_for_partitions(cluster, name, created)?;
     }
     // Leaders may take a moment until they lead.
     let all: Vec<i32> = (0..i32::try_from(partitions)?).collect();
     cluster.offsets(name, &all, OffsetSpec::Latest)?;
     Ok(())
+}
+
+/// Kafka answers before its brokers know of added partitions.
+fn wait_for_partitions(cluster: &mut Cluster, name: &str, count: usize) -> Result<()> {
+    let end = Instant::now() + PARTITIONS_PATIENCE;
+    loop {
+        cluster.forget_topics();
+        let known = cluster.topic(name, MissingTopic::Refuse)?.partitions.len();
+        if known >= count {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "topic {name} has {known} of {count} partitions after {PARTITIONS_PATIENCE:?}"
+        );
+        thread::sleep(PARTITIONS_PAUSE);
+    }
 }
 
 /// A connection to the cluster that `address` belongs to.

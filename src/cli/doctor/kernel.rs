@@ -96,12 +96,12 @@ fn huge_pages(system: &System) -> Option<Finding> {
 fn free_page_reporting(system: &System) -> Option<Finding> {
     let order = system.number("/sys/module/page_reporting/parameters/page_reporting_order")?;
     Some(if order > PAGE_ORDER_MAX {
-        Finding::ok("free-page-reporting", "none")
+        Finding::ok("free-pages", "none")
     } else {
         let found = format!("blocks of {} KiB and more", 4 << order);
         let text = "the host takes free memory back, and gives it again page by page when the page cache grows: \
             writes cost several times the CPU, and rates depend on what was freed before";
-        Finding::new("free-page-reporting", Level::Warning, found, text).tuned_by("guest-memory")
+        Finding::new("free-pages", Level::Warning, found, text).tuned_by("guest-memory")
     })
 }
 

@@ -86,7 +86,7 @@ const FAULTS: [(&str, &str, &str, Level); 15] = [
     (
         "sys/module/page_reporting/parameters/page_reporting_order",
         "9",
-        "free-page-reporting",
+        "free-pages",
         Level::Warning,
     ),
     ("proc/sys/vm/swappiness", "60", "swap", Level::Warning),
