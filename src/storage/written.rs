@@ -123,13 +123,18 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, BoundOffsets)> {
     Some((lifetime, BoundOffsets::parse(&bytes[end + 1..])?))
 }
 
+/// A longer snapshot is not compared with the one before it.
+const SHORT_SNAPSHOT_BYTES_MAX: usize = 64;
+
 /// How far the files beside a log lead a start on its way to the mark.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Saved {
     segment: Offset,
     bytes: u64,
     /// Offset of the snapshot that the next one replaces.
     snapshot: Option<Offset>,
+    /// What that one says, if it is short and of this life.
+    content: Option<Vec<u8>>,
 }
 
 impl Saved {
@@ -139,7 +144,12 @@ impl Saved {
             segment,
             bytes,
             snapshot,
+            content: None,
         }
+    }
+
+    fn says(&self, snapshot: &[u8]) -> bool {
+        self.content.as_deref() == Some(snapshot)
     }
 
     /// There are none yet: the log begins at `start`.
@@ -160,6 +170,13 @@ impl State {
             false => size,
         };
         since >= MARK_BYTES_MIN.max(size / MARK_SEGMENT_SHARE)
+    }
+
+    /// The snapshot that one at `at` takes the place of: not that with which a segment begins.
+    fn snapshot_to_replace(&self, at: Offset) -> Option<Offset> {
+        let is_base = |at| self.segments.iter().any(|s| s.base == at);
+        let before = self.saved.snapshot;
+        before.filter(|before| *before < at && !is_base(*before))
     }
 
     /// Markers in closed segments are not looked for at a start that believes a mark above them.
@@ -239,23 +256,47 @@ impl Log {
                 (index_path(dir, segment.base), offsets),
                 (time_index_path(dir, segment.base), times),
             ] {
-                let written = fs::replace_file(&path, Bytes::from(bytes)).await;
+                let written = fs::extend_file(&path, Bytes::from(bytes)).await;
                 self.inner
                     .judged(written.map_err(LogError::io("write", &path)))?;
             }
         }
+        self.save_snapshot(at, snapshot, (segment.base, bytes))
+            .await
+    }
+
+    /// Puts `snapshot` in the place of the one that was saved before. Where they say the same, as those of a log
+    /// without idempotent producers do, a new name is all it takes.
+    async fn save_snapshot(
+        &self,
+        at: Offset,
+        snapshot: Vec<u8>,
+        (segment, bytes): (Offset, u64),
+    ) -> Result<(), LogError> {
+        let dir = &self.inner.dir;
         let path = snapshot_path(dir, at);
-        let written = fs::replace_file(&path, Bytes::from(snapshot)).await;
-        self.inner
-            .judged(written.map_err(LogError::io("write", &path)))?;
-        let before = {
-            let mut state = self.inner.state.borrow_mut();
-            let saved = Saved::up_to(segment.base, bytes, Some(at));
-            let before = std::mem::replace(&mut state.saved, saved).snapshot;
-            let is_base = |at| state.segments.iter().any(|s| s.base == at);
-            before.filter(|before| *before < at && !is_base(*before))
+        let (before, same) = {
+            let state = self.inner.state.borrow();
+            let before = state.snapshot_to_replace(at);
+            (before, before.filter(|_| state.saved.says(&snapshot)))
         };
-        if let Some(before) = before {
+        let renamed = match same {
+            // It may be gone: what lies below the start of the log is removed.
+            Some(before) => fs::rename(&snapshot_path(dir, before), &path).await.is_ok(),
+            None => false,
+        };
+        let short = Some(&snapshot).filter(|content| content.len() <= SHORT_SNAPSHOT_BYTES_MAX);
+        let saved = Saved {
+            content: short.cloned(),
+            ..Saved::up_to(segment, bytes, Some(at))
+        };
+        if !renamed {
+            let written = fs::replace_file(&path, Bytes::from(snapshot)).await;
+            self.inner
+                .judged(written.map_err(LogError::io("write", &path)))?;
+        }
+        self.inner.state.borrow_mut().saved = saved;
+        if let Some(before) = before.filter(|_| !renamed) {
             let path = snapshot_path(dir, before);
             match fs::unlink(&path).await {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -21,9 +21,9 @@ pub use file::{File, FsError, OpenMode, is_of_flush, os_error};
 pub use lock::DirLock;
 pub use namespace::{
     DirEntry, FileMeta, FileSystem, Space, allocate, cache_lifetime, create_dir, create_dir_all,
-    create_dir_with, drop_cached, exists, len, lengths, list_dir, metadata, open, read_file,
-    read_files, remove_dir_all, rename, replace_file, set_modified, space, sync_all, sync_dir,
-    truncate, unlink, write_file_atomically,
+    create_dir_with, drop_cached, exists, extend_file, len, lengths, list_dir, metadata, open,
+    read_file, read_files, remove_dir_all, rename, replace_file, set_modified, space, sync_all,
+    sync_dir, truncate, unlink, write_file_atomically,
 };
 pub use syncer::{Syncer, Unflushed};
 pub use under_way::let_writes_end;

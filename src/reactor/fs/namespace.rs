@@ -310,9 +310,13 @@ pub async fn truncate(file: &File, len: u64) -> io::Result<()> {
     let file = file.clone();
     let path = file.path().to_owned();
     run(&NAMESPACE, "truncate", &path, move |_| {
-        perform(Operation::Truncate(&file, len), || file.std().set_len(len))
+        truncate_now(&file, len)
     })
     .await
+}
+
+fn truncate_now(file: &File, len: u64) -> io::Result<()> {
+    perform(Operation::Truncate(file, len), || file.std().set_len(len))
 }
 
 /// Sets the time of the last change of an open file's content, in milliseconds since 1970.
@@ -484,9 +488,35 @@ pub async fn write_file_atomically(path: &Path, content: Bytes) -> io::Result<()
 /// The kernel's.
 pub async fn replace_file(path: &Path, content: Bytes) -> io::Result<()> {
     run(&NAMESPACE, "replace", path, move |path| {
-        let (temporary, file) = write_beside(path, content)?;
-        drop(file);
-        rename_now(&temporary, path)
+        replace_now(path, content)
+    })
+    .await
+}
+
+fn replace_now(path: &Path, content: Bytes) -> io::Result<()> {
+    let (temporary, file) = write_beside(path, content)?;
+    drop(file);
+    rename_now(&temporary, path)
+}
+
+/// As [`replace_file`], for content that begins with what the file has: writes over it instead of making a
+/// file anew, which costs a file system much more. A crash of the process leaves a content in between, old
+/// behind new. A longer file is replaced.
+///
+/// # Errors
+/// The kernel's; the file is then as long as before, if that can be had.
+pub async fn extend_file(path: &Path, content: Bytes) -> io::Result<()> {
+    run(&NAMESPACE, "write", path, move |path| {
+        let file = open_now(path, OpenMode::Create)?;
+        let before = file.std().metadata()?.len();
+        if before > content.len() as u64 {
+            drop(file);
+            return replace_now(path, content);
+        }
+        write_now(&file, content).inspect_err(|_error| {
+            // What was written beyond tells a reader nothing.
+            drop(truncate_now(&file, before));
+        })
     })
     .await
 }

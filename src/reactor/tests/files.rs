@@ -5,6 +5,7 @@
 mod common;
 
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bytes::{Bytes, BytesMut};
@@ -182,6 +183,30 @@ fn a_file_is_replaced_whole() {
             assert_eq!(fs::list_dir(dir.path()).await.unwrap().len(), 1);
             let error = fs::read_file(&path, 5).await.unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
+        });
+    });
+}
+
+#[test]
+fn a_file_is_extended_in_its_place() {
+    on_both_engines(|runtime| {
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let path = dir.path().join("index");
+            let inode = || std::fs::metadata(&path).unwrap().ino();
+            let write = async |text: &'static str| {
+                let written = fs::extend_file(&path, Bytes::from_static(text.as_bytes())).await;
+                written.unwrap();
+                assert_eq!(fs::read_file(&path, 100).await.unwrap(), text);
+                inode()
+            };
+            let first = write("one").await;
+            assert_eq!(write("one, two").await, first);
+            // What goes on differently, too.
+            assert_eq!(write("eins, zwei").await, first);
+            // A shorter one may not be left with the end of the longer.
+            assert_ne!(write("one").await, first);
+            assert_eq!(fs::list_dir(dir.path()).await.unwrap().len(), 1);
         });
     });
 }

@@ -1,5 +1,7 @@
 //! Marks: a start after a kill that believes them finds what one that checks everything finds.
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use thalweg_reactor::task;
@@ -10,6 +12,7 @@ use super::{
     Dice, TestLog, copy_dir, edit, file, log_file, numbered, on_both_engines, on_plain_engine,
     small_segments,
 };
+use crate::name::snapshot_path;
 use crate::{Log, LogOptions, Opening, Recovery, RecoveryReport};
 
 /// Index entries each few batches, segments of some hundred.
@@ -249,5 +252,60 @@ fn st_11_no_mark_while_there_is_no_room_for_leader_epochs() {
         assert_eq!(test.log.mark(), None);
         test.log.store_epochs(&epochs).await.expect("stored");
         assert_eq!(test.log.mark(), Some(Offset(6)));
+    });
+}
+
+/// Each file that is made costs a file system more than the bytes in it.
+#[test]
+fn what_is_saved_again_and_again_makes_no_new_files() {
+    on_plain_engine(|dir| async move {
+        let one = dir.join("one");
+        std::fs::create_dir(&one).expect("a directory");
+        let test = TestLog::create(&one, LogOptions::default()).await;
+        let files = || -> Vec<(String, u64)> {
+            let entries = std::fs::read_dir(one.join("t-0")).expect("a listing");
+            let mut files: Vec<_> = entries
+                .map(|entry| {
+                    let entry = entry.expect("an entry");
+                    let name = entry.file_name().into_string().expect("a name");
+                    (name, entry.metadata().expect("facts").ino())
+                })
+                .collect();
+            files.sort();
+            files
+        };
+        let save = async |content: Vec<u8>| {
+            test.fill(100).await;
+            let at = test.log.written_end();
+            test.log.save_way(at, content).await.expect("saved");
+            let named = snapshot_path(&one.join("t-0"), at);
+            let is_there = std::fs::exists(&named).expect("looked");
+            assert!(is_there, "{}", named.display());
+            files()
+        };
+        let inodes = |files: Vec<(String, u64)>| -> BTreeSet<u64> {
+            files.into_iter().map(|(_, inode)| inode).collect()
+        };
+        let first = inodes(save(vec![7]).await);
+        assert_eq!(inodes(save(vec![7]).await), first);
+        assert_eq!(inodes(save(vec![7]).await), first);
+        // What says something else is another file, and the one before it goes.
+        let other = save(vec![8]).await;
+        assert_eq!(other.len(), first.len());
+        assert_ne!(inodes(other), first);
+        // One that is gone is no reason to fail.
+        let gone = snapshot_path(&one.join("t-0"), test.log.written_end());
+        std::fs::remove_file(gone).expect("removed");
+        assert_eq!(save(vec![8]).await.len(), first.len());
+        test.fill(10).await;
+        let all = test.read_all().await;
+        let end = test.log.written_end();
+        test.kill().await;
+        let opening = after_kill(Offset(0), Some(end));
+        let (test, report) = TestLog::open(&one, LogOptions::default(), opening)
+            .await
+            .expect("opened");
+        assert!(report.bytes_trusted > 0, "{report:?}");
+        assert_eq!(test.read_all().await, all);
     });
 }
