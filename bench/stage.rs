@@ -18,14 +18,15 @@ const DIRTY_KIB_MAX: u64 = 64 * 1024;
 pub const SETTLE_MAX: Duration = Duration::from_secs(15);
 /// Partitions asked for at once: Kafka's controller refuses requests that make more than 10,000 records of metadata.
 const PARTITIONS_TOGETHER: usize = 5_000;
-/// How long added partitions may take to be known, and between two looks.
-const PARTITIONS_PATIENCE: Duration = Duration::from_secs(60);
+/// How long new partitions may take to be known and led, and between two looks. A JVM on one CPU needs most of a
+/// minute for 10,000.
+const PARTITIONS_PATIENCE: Duration = Duration::from_secs(180);
 const PARTITIONS_PAUSE: Duration = Duration::from_millis(50);
 
 /// Creates a topic with these properties, and returns when all its partitions have leaders that lead.
 ///
 /// # Errors
-/// When it exists, or the broker refuses.
+/// When it exists, or the broker refuses. Nothing is left of a topic that does not get so far.
 pub fn create_topic(
     cluster: &mut Cluster,
     name: &str,
@@ -40,6 +41,15 @@ pub fn create_topic(
         replication_factor: Some(1),
         configs: settings.iter().map(pair).collect(),
     })?;
+    let ready = complete(cluster, name, first, partitions);
+    if ready.is_err() {
+        let _deleted = cluster.delete_topic(name);
+    }
+    ready
+}
+
+/// Adds what lacks of `partitions`, and waits until all are led.
+fn complete(cluster: &mut Cluster, name: &str, first: usize, partitions: usize) -> Result<()> {
     let mut created = first;
     while created < partitions {
         created = partitions.min(created + PARTITIONS_TOGETHER);
@@ -74,7 +84,11 @@ fn wait_for_partitions(cluster: &mut Cluster, name: &str, count: usize) -> Resul
 /// # Errors
 /// When nobody answers there.
 pub fn cluster(address: &str) -> Result<Cluster> {
-    Ok(Cluster::connect(address, ClusterOptions::default())?)
+    let options = ClusterOptions {
+        retry_for: PARTITIONS_PATIENCE,
+        ..ClusterOptions::default()
+    };
+    Ok(Cluster::connect(address, options)?)
 }
 
 /// Produces so many megabytes of the workload's batches, equally to all partitions; returns how many batches each
