@@ -10,6 +10,7 @@ use std::sync::Arc;
 use thalweg_protocol::ErrorCode;
 use thalweg_types::limits::{
     FETCH_SESSION_EVICTION_MS, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX,
+    TOPIC_NAME_BYTES_MAX,
 };
 use thalweg_types::{LeaderEpoch, Offset, TopicId};
 
@@ -27,6 +28,16 @@ pub enum FetchTopicKey {
     Name(Arc<str>),
     /// By id.
     Id(TopicId),
+}
+
+impl FetchTopicKey {
+    /// A name that no topic can have.
+    fn is_too_long(&self) -> bool {
+        match self {
+            FetchTopicKey::Name(name) => name.len() > TOPIC_NAME_BYTES_MAX,
+            FetchTopicKey::Id(_) => false,
+        }
+    }
 }
 
 /// A partition as a request names it.
@@ -182,10 +193,12 @@ impl FetchSessions {
         named: Vec<Wanted>,
         forgotten: impl IntoIterator<Item = FetchKey>,
     ) -> Result<(Begun, Vec<Wanted>), ErrorCode> {
+        // Nothing has such a name, and a session would keep it, and tell so each time.
+        let is_keepable = !named.iter().any(|wanted| wanted.key.topic.is_too_long());
         if ask.epoch == INITIAL_EPOCH || ask.epoch == FINAL_EPOCH {
             self.remove(ask.id);
             let kind = match ask.epoch {
-                INITIAL_EPOCH => Kind::Opening(ask.from),
+                INITIAL_EPOCH if is_keepable => Kind::Opening(ask.from),
                 _final => Kind::Sessionless,
             };
             return Ok((Begun(kind), named));
@@ -202,7 +215,8 @@ impl FetchSessions {
         }
         let before = session.queue.len();
         let grown = before + named.len();
-        if self.partitions - before + grown > FETCH_SESSION_PARTITIONS_MAX {
+        let is_full = self.partitions - before + grown > FETCH_SESSION_PARTITIONS_MAX;
+        if is_full || !is_keepable {
             // Rather a new start, which may go on without a session, than a session without bounds.
             self.remove(ask.id);
             return Err(ErrorCode::FetchSessionIdNotFound);

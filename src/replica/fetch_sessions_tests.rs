@@ -84,6 +84,34 @@ fn partitions(all: &[Wanted]) -> Vec<i32> {
 }
 
 #[test]
+fn bi_36_names_that_no_topic_can_have_are_not_kept() {
+    let named = |length: usize| Wanted {
+        key: FetchKey {
+            topic: FetchTopicKey::Name(Arc::from("x".repeat(length))),
+            partition: 0,
+        },
+        ..wanted(0, 0)
+    };
+    let (mut cache, mut draw) = (FetchSessions::new(0, 1), draws());
+    // It is told what is wrong with it, without a session.
+    let (begun, fetch) = cache
+        .begin(0, ask(0, 0), vec![named(250)], [])
+        .expect("served");
+    assert_eq!(fetch.len(), 1);
+    let rows = [(named(250), at(-1, More::Error))];
+    let told = finish(&mut cache, 0, begun, &rows, &mut draw);
+    assert_eq!(told, Ok((0, vec![true])));
+    // None comes into a session that there is.
+    let id = opened(&mut cache, 0, 2, &mut draw);
+    let begun = cache.begin(1, ask(id, 1), vec![named(249)], []);
+    assert_eq!(begun.expect("known").1.len(), 3);
+    let begun = cache.begin(2, ask(id, 2), vec![named(250)], []);
+    assert_eq!(begun, Err(ErrorCode::FetchSessionIdNotFound));
+    assert!(cache.is_empty());
+    cache.check();
+}
+
+#[test]
 fn only_what_changed_is_told_and_who_had_records_waits() {
     let (mut cache, mut draw) = (FetchSessions::new(1, 3), draws());
     let id = opened(&mut cache, 0, 3, &mut draw);

@@ -205,7 +205,7 @@ pub const HANDLES_KEPT_MAX: u64 = 16_384;
 /// everything each time.
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
-/// Partitions of all fetch sessions of one shard (some 200 bytes each). When full, the same happens.
+/// Partitions of all fetch sessions of one shard (some 200 bytes each, and the name before Fetch 13). When full, the same happens.
 pub const FETCH_SESSION_PARTITIONS_MAX: usize = 200_000;
 
 /// Age at which a fetch session may have to give way, in milliseconds (Kafka's number).
