@@ -149,6 +149,8 @@ pub(crate) struct State {
     pub(crate) writing_to: u64,
     /// What leads a start after a kill to the log's mark.
     pub(crate) saved: Saved,
+    /// The newest snapshot that is on the disk, as is what it tells of: no other takes its place before that one is, too.
+    pub(crate) lasting_snapshot: Option<Offset>,
     /// Rounds of flushes are under way that acknowledgements wait for.
     pub(crate) syncing: bool,
     /// Leader epochs whose file has to be written before the next batch is.
@@ -211,6 +213,7 @@ impl State {
             zeroing: None,
             writing_to: 0,
             saved: Saved::nothing(start),
+            lasting_snapshot: None,
             syncing: false,
             epochs_owed: None,
             pending: VecDeque::new(),

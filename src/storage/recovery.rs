@@ -438,6 +438,7 @@ impl Work {
         let led_to = self.led_to.filter(|_| !self.report.log_start_ahead);
         let newest = self.report.snapshots.first().copied();
         state.saved = Saved::up_to(state.active().base, led_to.unwrap_or(0), newest);
+        state.lasting_snapshot = newest;
         state.dirty_since = (state.durable_end < state.written_end).then(time::now);
         if self.recovery_point.is_some() {
             // What was above the recovery point may be in the page cache only.

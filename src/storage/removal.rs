@@ -7,6 +7,7 @@
 //! nobody, and due at the next look. On a full disk nothing can be made durable before something is
 //! removed: [`StartKept::ByFirstSegment`]. Reads in flight hold open files.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -298,12 +299,14 @@ impl Log {
 
     pub(crate) async fn remove_useless_snapshots(&self) -> Result<(), LogError> {
         let found = list(&self.inner.dir).await?.snapshots;
-        let (bases, end) = {
+        let (of_use, end) = {
             let state = self.inner.state.borrow();
-            let bases = state.segments.iter().map(|segment| segment.base).collect();
-            (bases, state.written_end)
+            let mut of_use: BTreeSet<_> = state.segments.iter().map(|s| s.base).collect();
+            let first = of_use.first().copied();
+            of_use.extend(state.lasting_snapshot.filter(|at| Some(*at) >= first));
+            (of_use, state.written_end)
         };
-        for at in useless(&found, &bases, end) {
+        for at in useless(&found, &of_use, end) {
             let path = snapshot_path(&self.inner.dir, at);
             match fs::unlink(&path).await {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {

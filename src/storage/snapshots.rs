@@ -59,7 +59,13 @@ impl Log {
         let path = snapshot_path(&self.inner.dir, at);
         let written = fs::write_file_atomically(&path, Bytes::from(bytes)).await;
         self.inner
-            .judged(written.map_err(LogError::io("write", &path)))
+            .judged(written.map_err(LogError::io("write", &path)))?;
+        let mut state = self.inner.state.borrow_mut();
+        // A start drops one above the end that a loss of power leaves.
+        if at <= state.durable_end {
+            state.lasting_snapshot = state.lasting_snapshot.max(Some(at));
+        }
+        Ok(())
     }
 
     /// As [`Log::store_snapshot`], of one that batches below `at` can go for: what is written up to it is made durable
@@ -98,6 +104,10 @@ impl Log {
     /// # Errors
     /// [`LogError::Io`].
     pub async fn remove_snapshot(&self, at: Offset) -> Result<(), LogError> {
+        {
+            let mut state = self.inner.state.borrow_mut();
+            state.lasting_snapshot = state.lasting_snapshot.filter(|lasting| *lasting != at);
+        }
         let path = snapshot_path(&self.inner.dir, at);
         fs::unlink(&path)
             .await

@@ -24,7 +24,7 @@ use thalweg_types::Offset;
 use thalweg_types::limits::{MARK_BYTES_MIN, MARK_SEGMENT_SHARE};
 
 use crate::dir::BoundOffsets;
-use crate::error::LogError;
+use crate::error::{LogError, is_lack_of_room};
 use crate::log::{Log, Stage, State};
 use crate::name::{index_path, snapshot_path, time_index_path};
 
@@ -176,7 +176,8 @@ impl State {
     fn snapshot_to_replace(&self, at: Offset) -> Option<Offset> {
         let is_base = |at| self.segments.iter().any(|s| s.base == at);
         let before = self.saved.snapshot;
-        before.filter(|before| *before < at && !is_base(*before))
+        let lasts = |before| self.lasting_snapshot == Some(before);
+        before.filter(|before| *before < at && !is_base(*before) && !lasts(*before))
     }
 
     /// Markers in closed segments are not looked for at a start that believes a mark above them.
@@ -265,41 +266,38 @@ impl Log {
             .await
     }
 
-    /// Puts `snapshot` in the place of the one that was saved before. Where they say the same, as those of a log
-    /// without idempotent producers do, a new name is all it takes.
+    /// Puts `snapshot` in the place of the one that was saved before, unless what lies at `at` is on the disk.
     async fn save_snapshot(
         &self,
         at: Offset,
         snapshot: Vec<u8>,
         (segment, bytes): (Offset, u64),
     ) -> Result<(), LogError> {
-        let dir = &self.inner.dir;
-        let path = snapshot_path(dir, at);
-        let (before, same) = {
+        let (before, is_there) = {
             let state = self.inner.state.borrow();
-            let before = state.snapshot_to_replace(at);
-            (before, before.filter(|_| state.saved.says(&snapshot)))
-        };
-        let renamed = match same {
-            // It may be gone: what lies below the start of the log is removed.
-            Some(before) => fs::rename(&snapshot_path(dir, before), &path).await.is_ok(),
-            None => false,
+            let is_there = state.lasting_snapshot == Some(at);
+            (state.snapshot_to_replace(at), is_there)
         };
         let short = Some(&snapshot).filter(|content| content.len() <= SHORT_SNAPSHOT_BYTES_MAX);
         let saved = Saved {
             content: short.cloned(),
             ..Saved::up_to(segment, bytes, Some(at))
         };
-        if !renamed {
+        let is_renamed = match before.filter(|_| !is_there) {
+            Some(before) => self.rename_snapshot(before, at, &snapshot).await?,
+            None => false,
+        };
+        if !is_renamed && !is_there {
+            let path = snapshot_path(&self.inner.dir, at);
             let written = fs::replace_file(&path, Bytes::from(snapshot)).await;
             self.inner
                 .judged(written.map_err(LogError::io("write", &path)))?;
         }
         self.inner.state.borrow_mut().saved = saved;
-        if let Some(before) = before.filter(|_| !renamed) {
-            let path = snapshot_path(dir, before);
+        if let Some(before) = before.filter(|_| !is_renamed) {
+            let path = snapshot_path(&self.inner.dir, before);
             match fs::unlink(&path).await {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error) if !is_missing(&error) => {
                     tracing::warn!(path = %path.display(), %error, "removed at the next start");
                 }
                 Ok(()) | Err(_) => {}
@@ -307,6 +305,34 @@ impl Log {
         }
         Ok(())
     }
+
+    /// Where the snapshot at `before` says the same, as those of a log without idempotent producers do, a new
+    /// name is all it takes. False when it does not, or is not there any more.
+    async fn rename_snapshot(
+        &self,
+        before: Offset,
+        at: Offset,
+        snapshot: &[u8],
+    ) -> Result<bool, LogError> {
+        if !self.inner.state.borrow().saved.says(snapshot) {
+            return Ok(false);
+        }
+        let dir = &self.inner.dir;
+        let from = snapshot_path(dir, before);
+        match fs::rename(&from, &snapshot_path(dir, at)).await {
+            Ok(()) => Ok(true),
+            // It went with what lay below the start of the log, or a name needs a block.
+            Err(error) if is_missing(&error) || is_lack_of_room(&error) => Ok(false),
+            Err(error) => {
+                let failed = Err(LogError::io("rename", &from)(error));
+                self.inner.judged(failed)
+            }
+        }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 #[cfg(test)]

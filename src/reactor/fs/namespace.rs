@@ -513,9 +513,10 @@ pub async fn extend_file(path: &Path, content: Bytes) -> io::Result<()> {
             drop(file);
             return replace_now(path, content);
         }
-        write_now(&file, content).inspect_err(|_error| {
-            // What was written beyond tells a reader nothing.
-            drop(truncate_now(&file, before));
+        // A part of what is beyond tells a reader nothing.
+        write_now(&file, content).or_else(|error| {
+            truncate_now(&file, before)?;
+            Err(error)
         })
     })
     .await

@@ -14,8 +14,8 @@ use thalweg_replica::{
     AckPoint, EpochCache, EpochEntry, Leadership, Producers, Replica, ReplicaStart, StaleLeadership,
 };
 use thalweg_storage::{
-    Beginning, Gaps, Log, LogError, LogOptions, LogSink, PartitionName, ReadError, RecoveryReport,
-    missing_directory,
+    Beginning, Gaps, Log, LogError, LogOptions, LogSink, PartitionName, ReadError, Recovery,
+    RecoveryReport, missing_directory,
 };
 use thalweg_types::{BrokerId, Offset};
 
@@ -116,7 +116,7 @@ impl Partition {
             epochs,
             epochs_stored,
             producers,
-            snapshot_loaded,
+            lasting_snapshot,
         } = open_judged(wanted, &context, sink_of(&target, 0)).await?;
         let ack_point = ack_point(&context.options);
         match ack_point {
@@ -160,7 +160,7 @@ impl Partition {
             awaiting_flush: RefCell::default(),
             fetches: RefCell::default(),
             next_token: Cell::new(0),
-            snapshot_kept: Rc::new(Cell::new(snapshot_loaded)),
+            snapshot_kept: Rc::new(Cell::new(lasting_snapshot)),
             recorded: Cell::new(None),
             mark_recorded: Cell::new(None),
             metrics: Rc::clone(context.metrics),
@@ -180,7 +180,7 @@ struct Opened {
     epochs: EpochCache,
     epochs_stored: Vec<EpochEntry>,
     producers: Producers,
-    snapshot_loaded: Offset,
+    lasting_snapshot: Offset,
 }
 
 /// As [`open_log`]; a failure of the disk condemns the log directory.
@@ -227,7 +227,7 @@ async fn open_log(
             epochs: EpochCache::default(),
             epochs_stored,
             producers: Producers::default(),
-            snapshot_loaded: Offset::ZERO,
+            lasting_snapshot: Offset::ZERO,
         });
     }
     let found = Log::topic_id_in(&dir).await?;
@@ -252,12 +252,14 @@ async fn open_log(
         .checked(report.bytes_scanned, report.bytes_trusted);
     note_recovery(context.metrics, &log, &report);
     let (producers, snapshot) = producers::load(&log, &report).await?;
+    // After a kill it may be in the page cache only.
+    let lasting = snapshot.filter(|_| opening.recovery == Recovery::AfterCleanStop);
     Ok(Opened {
         log,
         epochs: report.epochs,
         epochs_stored: report.epochs_stored,
         producers,
-        snapshot_loaded: snapshot.unwrap_or_default(),
+        lasting_snapshot: lasting.unwrap_or_default(),
     })
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Look {
     /// Bytes of its batches.
     pub(super) bytes: u64,
     pub(super) interval_bytes: u64,
+    /// False while its index files do not say yet what is known.
+    pub(super) indexes_saved: bool,
 }
 
 /// What was found.
@@ -100,8 +102,12 @@ impl Look {
         Ok(damaged)
     }
 
-    /// What the index files claim of the log; none when they are missing, which the next read makes good.
+    /// What the index files claim of the log; none when they are missing, which the next read makes
+    /// good, or still to be written.
     async fn claims(&self) -> io::Result<Vec<Claims>> {
+        if !self.indexes_saved {
+            return Ok(Vec::new());
+        }
         let read = read_index_files(&self.dir, self.base, self.bytes, self.interval_bytes).await;
         let of_offsets = index_path(&self.dir, self.base);
         let indexes: Indexes = match read.map_err(io::Error::other)? {

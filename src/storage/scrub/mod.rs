@@ -193,6 +193,7 @@ impl Log {
                 end: state.segment_end(index),
                 bytes: segment.size.get(),
                 interval_bytes: u64::from(state.options.index_interval_bytes),
+                indexes_saved: segment.indexes_saved.get(),
             };
             (look, state.options.scrubber.clone())
         };

@@ -1,11 +1,13 @@
 //! Snapshots beside a log, and the walk over headers behind them.
 
 use std::cell::RefCell;
+use std::os::unix::fs::MetadataExt;
 
 use thalweg_types::Offset;
 
 use super::{TestLog, on_both_engines, on_plain_engine, retention, small_segments};
-use crate::{LogError, LogEvent, Opening, Recovery, RetentionLimits};
+use crate::name::snapshot_path;
+use crate::{LogError, LogEvent, LogOptions, Opening, Recovery, RetentionLimits};
 
 #[test]
 fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
@@ -45,6 +47,53 @@ fn st_10_snapshots_that_belong_to_nothing_are_removed_at_the_start() {
         assert!(test.log.load_snapshot(stray).await.is_err());
         test.log.remove_snapshot(end).await.expect("removed");
         assert!(test.log.load_snapshot(end).await.is_err());
+    });
+}
+
+/// Retention goes by a snapshot that is on the disk: one that may be in the page cache only takes neither its name nor
+/// its place.
+#[test]
+fn rp_69_what_is_saved_for_a_kill_leaves_the_snapshot_that_outlives_a_loss_of_power() {
+    on_plain_engine(|dir| async move {
+        let inode = |at: Offset| {
+            let found = std::fs::metadata(snapshot_path(&dir.join("t-0"), at));
+            found.ok().map(|found| found.ino())
+        };
+        let test = TestLog::create(&dir, LogOptions::default()).await;
+        let mut saved = Vec::new();
+        let save = async |test: &TestLog, content| {
+            let at = test.log.written_end();
+            test.log.save_way(at, content).await.expect("saved");
+            at
+        };
+        test.fill(3).await;
+        let lasting = test.log.written_end();
+        let stored = test.log.store_lasting_snapshot(lasting, vec![1]).await;
+        stored.expect("stored");
+        let of_lasting = inode(lasting);
+        assert!(of_lasting.is_some());
+        save(&test, vec![1]).await;
+        assert_eq!(inode(lasting), of_lasting);
+        for _ in 0..3 {
+            test.fill(1).await;
+            saved.push(save(&test, vec![1]).await);
+        }
+        assert_eq!(inode(lasting), of_lasting);
+        let left: Vec<_> = saved.iter().filter(|at| inode(**at).is_some()).collect();
+        assert_eq!(left, saved.last().as_slice());
+        test.log.remove_useless_snapshots().await.expect("removed");
+        assert_eq!(inode(lasting), of_lasting);
+        test.log.close().await.expect("closed");
+        let opened = TestLog::open(&dir, LogOptions::default(), Recovery::AfterCleanStop).await;
+        let (test, report) = opened.expect("opened");
+        let newest = report.snapshots[0];
+        test.fill(1).await;
+        save(&test, vec![1]).await;
+        assert!(inode(newest).is_some());
+        // Its owner does not believe it: the next one may have its name.
+        test.log.remove_snapshot(newest).await.expect("removed");
+        save(&test, vec![1]).await;
+        assert!(inode(test.log.written_end()).is_some());
     });
 }
 
