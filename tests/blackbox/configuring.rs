@@ -351,7 +351,7 @@ fn clients_are_told_the_address_of_their_own_listener() {
 
 #[test]
 fn hosts_are_resolved_and_ipv6_has_brackets() {
-    let text = "log.dirs=DATA\nlisteners=PLAINTEXT://localhost:0\n";
+    let text = "log.dirs=DATA\nlisteners=PLAINTEXT://localhost:0\nbroker.rack=r1\n";
     let broker = Broker::start_with(with_config(text));
     assert!(broker.address().is_ipv4());
     let mut client = broker.connect();
@@ -361,6 +361,15 @@ fn hosts_are_resolved_and_ipv6_has_brackets() {
         "localhost",
         "clients are told the name, as by Kafka: the address behind it may change"
     );
+    let cluster = client.call(
+        &DescribeClusterRequest::default(),
+        newest::<DescribeClusterRequest>(),
+    );
+    let racks = [
+        client.metadata(&["named"]).brokers[0].rack.clone(),
+        cluster.brokers[0].rack.clone(),
+    ];
+    assert_eq!(racks, ["r1", "r1"].map(|rack| Some(rack.to_owned())));
     if TcpListener::bind("[::1]:0").is_err() {
         eprintln!("NOT TESTED: this machine has no IPv6");
         return;

@@ -294,6 +294,8 @@ fn features_stay_as_the_release_has_them() {
             update(&[("group.version", 1)], version),
             (ErrorCode::None, told)
         );
+        let refused = update(&[("metadata.version", 7)], version);
+        assert_eq!(refused, (ErrorCode::InvalidUpdateVersion, 0));
         let refused = update(&[("group.version", 1), ("no.feature", 1)], version);
         assert_eq!(refused, (ErrorCode::InvalidUpdateVersion, 0));
     }

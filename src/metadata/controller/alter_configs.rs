@@ -320,9 +320,15 @@ impl Controller<'_> {
             );
             return Err(TopicRefusal::new(ErrorCode::InvalidConfig, text));
         }
+        // What an older release stored and nobody knows any more is no reason to refuse something else (KAFKA-19851).
+        let is_left_over = |key: &String, value: &String| {
+            before.get(key) == Some(value) && property::find(target.scope(), key).is_none()
+        };
         let all = || {
-            let all = after.iter();
-            all.map(|(key, value)| (key.as_str(), Some(value.as_str())))
+            let known = after
+                .iter()
+                .filter(|(key, value)| !is_left_over(key, value));
+            known.map(|(key, value)| (key.as_str(), Some(value.as_str())))
         };
         match target {
             Target::Topic(_) => TopicConfig::validate(self.config, all())

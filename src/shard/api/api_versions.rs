@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use thalweg_metadata::controller::METADATA_VERSION_FEATURE;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::api_versions_response::{
     ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
@@ -28,11 +29,12 @@ const SOFTWARE_BYTES_MAX: usize = 256;
 
 /// Answers a version that the broker serves, and notes who the client is.
 pub(crate) async fn answer(
-    _: Rc<Shard>,
+    shard: Rc<Shard>,
     call: Call,
     request: ApiVersionsRequest,
 ) -> ApiVersionsResponse {
-    let response = decide(&request, call.version);
+    let metadata = shard.view().image.feature(METADATA_VERSION_FEATURE);
+    let response = decide(&request, call.version, metadata);
     if call.version >= 3 && response.error_code == 0 {
         call.conn.set_software(
             &request.client_software_name,
@@ -42,7 +44,8 @@ pub(crate) async fn answer(
     response
 }
 
-fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
+/// `metadata` is the level of `metadata.version`: tools take it for the release of Kafka that they talk to.
+fn decide(request: &ApiVersionsRequest, version: i16, metadata: i16) -> ApiVersionsResponse {
     let named = version < 3
         || (is_software_word(&request.client_software_name)
             && is_software_word(&request.client_software_version));
@@ -54,13 +57,18 @@ fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
     }
     ApiVersionsResponse {
         api_keys: table(),
-        supported_features: supported_features(version),
+        supported_features: supported_features(version, metadata),
         finalized_features_epoch: FEATURES_EPOCH,
-        finalized_features: vec![FinalizedFeatureKey {
-            name: FEATURE_GROUPS.to_owned(),
-            max_version_level: FEATURE_GROUPS_LEVEL,
-            min_version_level: FEATURE_GROUPS_LEVEL,
-        }],
+        finalized_features: [
+            (FEATURE_GROUPS, FEATURE_GROUPS_LEVEL),
+            (METADATA_VERSION_FEATURE, metadata),
+        ]
+        .map(|(name, level)| FinalizedFeatureKey {
+            name: name.to_owned(),
+            max_version_level: level,
+            min_version_level: level,
+        })
+        .into(),
         ..Default::default()
     }
 }
@@ -68,16 +76,20 @@ fn decide(request: &ApiVersionsRequest, version: i16) -> ApiVersionsResponse {
 /// What can be switched, as far as the version can tell of it: Java's clients before 3.9 take a smallest level of 0
 /// for a broken answer and give the connection up (KAFKA-17011), so that before version 4 it is left out
 /// (KAFKA-17492).
-fn supported_features(version: i16) -> Vec<SupportedFeatureKey> {
-    let groups = SupportedFeatureKey {
-        name: FEATURE_GROUPS.to_owned(),
-        min_version: 0,
-        max_version: FEATURE_GROUPS_LEVEL,
-    };
-    match version >= VERSION_LEVEL_ZERO {
-        true => vec![groups],
-        false => Vec::new(),
-    }
+fn supported_features(version: i16, metadata: i16) -> Vec<SupportedFeatureKey> {
+    let features = [
+        (FEATURE_GROUPS, 0, FEATURE_GROUPS_LEVEL),
+        (METADATA_VERSION_FEATURE, metadata, metadata),
+    ];
+    let told = features
+        .into_iter()
+        .filter(|(_, least, _)| *least > 0 || version >= VERSION_LEVEL_ZERO);
+    told.map(|(name, min_version, max_version)| SupportedFeatureKey {
+        name: name.to_owned(),
+        min_version,
+        max_version,
+    })
+    .collect()
 }
 
 /// Answers a version that the broker does not know, in version 0 (KIP-511): the client learns the
@@ -121,6 +133,8 @@ mod tests {
     use thalweg_protocol::ErrorCode;
     use thalweg_protocol::messages::ApiVersionsRequest;
 
+    const LEVEL: i16 = 27;
+
     fn named(name: &str, version: &str) -> ApiVersionsRequest {
         ApiVersionsRequest {
             client_software_name: name.to_owned(),
@@ -139,22 +153,28 @@ mod tests {
             ("a", "1.", false),
             ("caf\u{e9}", "1", false),
         ] {
-            let error = decide(&named(name, version), 3).error_code;
+            let error = decide(&named(name, version), 3, LEVEL).error_code;
             assert_eq!(error == 0, ok, "{name:?} {version:?}");
         }
         // Before version 3 the fields are not on the wire.
-        assert_eq!(decide(&named("", ""), 2).error_code, 0);
+        assert_eq!(decide(&named("", ""), 2, LEVEL).error_code, 0);
     }
 
     #[test]
     fn no_feature_of_level_zero_is_named_before_version_4() {
         let least = |version| {
-            let features = decide(&named("apache-kafka-java", "3.7.1"), version).supported_features;
-            features.iter().map(|feature| feature.min_version).min()
+            let features = decide(&named("apache-kafka-java", "3.7.1"), version, LEVEL);
+            let least = features.supported_features.iter().map(|f| f.min_version);
+            least.min()
         };
-        assert_eq!((least(3), least(4)), (None, Some(0)));
-        let finalized = decide(&named("apache-kafka-java", "3.7.1"), 3).finalized_features;
-        assert_eq!(finalized.len(), 1);
+        assert_eq!((least(3), least(4)), (Some(LEVEL), Some(0)));
+        let finalized = decide(&named("apache-kafka-java", "3.7.1"), 3, LEVEL).finalized_features;
+        let level = |name| {
+            let found = finalized.iter().find(|feature| feature.name == name);
+            found.map(|feature| feature.max_version_level)
+        };
+        assert_eq!(level("group.version"), Some(1));
+        assert_eq!(level("metadata.version"), Some(LEVEL));
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub(crate) async fn answer(
             broker_id: view.broker_id.0,
             host: endpoint.host.clone(),
             port: i32::from(endpoint.port),
+            rack: view.config.broker_rack().map(str::to_owned),
             ..Default::default()
         }],
         ..Default::default()

@@ -76,7 +76,7 @@ pub(crate) async fn answer(
             node_id: view.broker_id.0,
             host: endpoint.host.clone(),
             port: i32::from(endpoint.port),
-            ..Default::default()
+            rack: view.config.broker_rack().map(str::to_owned),
         }],
         cluster_id: Some(view.cluster_id.0.clone()),
         controller_id: view.broker_id.0,

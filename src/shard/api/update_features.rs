@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use thalweg_metadata::controller::METADATA_VERSION_FEATURE;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::update_features_request::FeatureUpdateKey;
 use thalweg_protocol::messages::update_features_response::UpdatableFeatureResult;
@@ -19,7 +20,9 @@ pub(crate) async fn answer(
     call: Call,
     request: UpdateFeaturesRequest,
 ) -> UpdateFeaturesResponse {
-    let refusal = request.feature_updates.iter().find_map(refusal);
+    let metadata = shard.view().image.feature(METADATA_VERSION_FEATURE);
+    let refused = |update| refusal(update, metadata);
+    let refusal = request.feature_updates.iter().find_map(refused);
     if let Some(text) = refusal {
         let error = ErrorCode::InvalidUpdateVersion.code();
         shard.count_error(call.key, error);
@@ -41,20 +44,19 @@ pub(crate) async fn answer(
     }
 }
 
-/// Why an update can not be, if it can not.
-fn refusal(update: &FeatureUpdateKey) -> Option<String> {
+/// Why an update can not be, if it can not; `metadata` is the level of `metadata.version`.
+fn refusal(update: &FeatureUpdateKey, metadata: i16) -> Option<String> {
     let FeatureUpdateKey {
         feature,
         max_version_level: level,
         ..
     } = update;
-    if feature != FEATURE_GROUPS {
-        return Some(format!("this release has no feature {}", shown(feature)));
-    }
-    let other = *level != FEATURE_GROUPS_LEVEL;
-    other.then(|| {
-        format!("{feature} is {FEATURE_GROUPS_LEVEL} in this release and can not be {level}")
-    })
+    let now = match feature.as_str() {
+        FEATURE_GROUPS => FEATURE_GROUPS_LEVEL,
+        METADATA_VERSION_FEATURE => metadata,
+        _other => return Some(format!("this release has no feature {}", shown(feature))),
+    };
+    (*level != now).then(|| format!("{feature} is {now} in this release and can not be {level}"))
 }
 
 #[cfg(test)]
@@ -71,11 +73,12 @@ mod tests {
                 max_version_level: level,
                 ..Default::default()
             };
-            let refused = refusal(&update);
+            let refused = refusal(&update, 27);
             assert!(refused.as_ref().is_none_or(|text| text.len() < 1_000));
             refused.is_none()
         };
         assert!(judged("group.version", 1));
+        assert!(judged("metadata.version", 27));
         let long = "x".repeat(32_767);
         for (feature, level) in [
             (long.as_str(), 1),

@@ -2,7 +2,7 @@
 
 use thalweg_metadata::configs::{Describing, list_config_resources};
 use thalweg_metadata::loggers::{LogLevel, LogLevels};
-use thalweg_metadata::{Controller, Image, describe_topic_partitions};
+use thalweg_metadata::{Controller, Image, Record, describe_topic_partitions};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::create_partitions_request::{
     CreatePartitionsAssignment, CreatePartitionsTopic,
@@ -10,7 +10,7 @@ use thalweg_protocol::messages::create_partitions_request::{
 use thalweg_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use thalweg_protocol::messages::describe_topic_partitions_request::{Cursor, TopicRequest};
 use thalweg_protocol::messages::{
-    AlterConfigsRequest, CreatePartitionsRequest, DescribeConfigsRequest,
+    AlterConfigsRequest, ConfigRecord, CreatePartitionsRequest, DescribeConfigsRequest,
     DescribeTopicPartitionsRequest, IncrementalAlterConfigsRequest, ListConfigResourcesRequest,
     alter_configs_request, incremental_alter_configs_request,
 };
@@ -19,6 +19,7 @@ use crate::common::{LOCAL, after, config, create, draws, formatted, topic};
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
+const GROUP: i8 = 32;
 const SET: i8 = 0;
 const DELETE: i8 = 1;
 const APPEND: i8 = 2;
@@ -110,6 +111,40 @@ fn steps_set_remove_add_and_take_out() {
     );
     assert_eq!(code, ErrorCode::None);
     assert_eq!(settings(&image, "t"), [pair("cleanup.policy", "compact")]);
+}
+
+/// A metadata log of Kafka's may have settings that later releases dropped (KAFKA-19851).
+#[test]
+fn what_nobody_knows_any_more_stands_in_no_ones_way() {
+    let left = |kind, name: &str, key: &str| {
+        Record::Config(ConfigRecord {
+            resource_type: kind,
+            resource_name: name.into(),
+            name: key.into(),
+            value: Some("2.8".into()),
+        })
+    };
+    let image = after(
+        &one_topic(),
+        &[
+            left(TOPIC, "t", "message.format.version"),
+            left(GROUP, "g", "share.of.tomorrow"),
+        ],
+    );
+    let retention = ("retention.ms", SET, Some("60000"));
+    let (image, code) = alter_one(&image, TOPIC, "t", &[retention]);
+    assert_eq!(code, ErrorCode::None);
+    assert!(settings(&image, "t").contains(&("retention.ms".to_owned(), "60000".to_owned())));
+    let session = ("consumer.session.timeout.ms", SET, Some("50000"));
+    assert_eq!(alter_one(&image, GROUP, "g", &[session]).1, ErrorCode::None);
+    // It can go, and can not be set anew.
+    let other = ("message.format.version", SET, Some("3.0"));
+    let (_, code) = alter_one(&image, TOPIC, "t", &[other]);
+    assert_eq!(code, ErrorCode::InvalidConfig);
+    let gone = ("message.format.version", DELETE, None);
+    let (image, code) = alter_one(&image, TOPIC, "t", &[gone]);
+    assert_eq!(code, ErrorCode::None);
+    assert_eq!(settings(&image, "t").len(), 1);
 }
 
 #[test]
@@ -434,7 +469,6 @@ fn what_has_settings_is_listed_by_type() {
     assert_eq!(list(&[77], 1).0, ErrorCode::UnsupportedVersion);
 }
 
-const GROUP: i8 = 32;
 const SESSION: &str = "consumer.session.timeout.ms";
 
 #[test]
