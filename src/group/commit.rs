@@ -112,7 +112,7 @@ impl Group {
                     row.error_code = ErrorCode::OffsetMetadataTooLarge.code();
                     continue;
                 }
-                if !has_room && self.offsets.get(&name, asked.partition_index).is_none() {
+                if !has_room && self.offsets.grows(&name, asked.partition_index, text) {
                     row.error_code = ErrorCode::InvalidCommitOffsetSize.code();
                     continue;
                 }

@@ -44,6 +44,7 @@ scenarios! {
     rp_119_sessions_end_by_the_monotonic_clock,
     a_round_with_late_and_lost_members,
     bi_36_tables_are_bounded,
+    bi_36_what_is_known_grows_where_there_is_room,
     restart_keeps_generation_and_members,
     writes_that_fail,
 }
