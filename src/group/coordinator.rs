@@ -547,6 +547,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
         event: impl FnOnce(&mut Group, &mut Turn<'_>),
     ) {
+        let has_room = self.has_room();
         let Some(group) = self.groups.get_mut(id) else {
             return;
         };
@@ -555,6 +556,7 @@ impl Coordinator {
             now,
             settings: &self.settings,
             topics: &self.topics,
+            has_room,
             timers: &mut self.timers,
             writes: &mut self.writes,
             happened: &mut self.happened,
@@ -583,7 +585,7 @@ impl Coordinator {
         self.groups.len() < self.settings.groups_max && self.has_room()
     }
 
-    /// Whether new members and offsets may take memory, of this coordinator's share and of the core's.
+    /// Whether new members and offsets, and known ones that grow, may take memory, of this coordinator's share and of the core's.
     pub(crate) fn has_room(&self) -> bool {
         let own = self.tally.bytes;
         own < self.settings.bytes_max && self.others_bytes + own < self.settings.core_bytes_max

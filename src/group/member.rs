@@ -93,31 +93,41 @@ impl Member {
         found.map_or_else(Bytes::new, |(_, metadata)| metadata.clone())
     }
 
+    /// By how much it would grow if it took what a request to join brings.
+    pub(crate) fn growth(&self, request: &JoinGroupRequest) -> usize {
+        protocol_bytes_asked(request).saturating_sub(self.protocol_bytes())
+    }
+
+    fn protocol_bytes(&self) -> usize {
+        let protocols = self.protocols.iter();
+        protocols
+            .map(|(n, m)| PROTOCOL_BYTES + n.len() + m.len())
+            .sum()
+    }
+
     /// What it counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
-        let protocols: usize = self
-            .protocols
-            .iter()
-            .map(|(n, m)| PROTOCOL_BYTES + n.len() + m.len())
-            .sum();
         MEMBER_BYTES
             + self.id.len()
             + self.instance.as_deref().map_or(0, str::len)
             + self.client_id.len()
             + self.client_host.len()
-            + protocols
+            + self.protocol_bytes()
             + self.assignment.len()
     }
 }
 
-/// What a request to join would add to the bounds.
+/// What a new member would add to the bounds.
 pub(crate) fn bytes_asked(request: &JoinGroupRequest) -> usize {
-    let protocols = request.protocols.iter();
-    let texts: usize = protocols
-        .map(|p| PROTOCOL_BYTES + p.name.len() + p.metadata.len())
-        .sum();
     let instance = request.group_instance_id.as_deref().map_or(0, str::len);
-    MEMBER_BYTES + 2 * MEMBER_CLIENT_ID_BYTES_MAX + instance + texts
+    MEMBER_BYTES + 2 * MEMBER_CLIENT_ID_BYTES_MAX + instance + protocol_bytes_asked(request)
+}
+
+fn protocol_bytes_asked(request: &JoinGroupRequest) -> usize {
+    let protocols = request.protocols.iter();
+    protocols
+        .map(|p| PROTOCOL_BYTES + p.name.len() + p.metadata.len())
+        .sum()
 }
 
 /// A client's id as far as it is kept.

@@ -77,7 +77,7 @@ impl Group {
         None
     }
 
-    /// Bounds on members, on ids handed out and on what they bring.
+    /// Bounds on members, on ids handed out and on what they bring. A known member may bring as much as it has.
     fn has_room(&self, turn: &Turn<'_>, request: &JoinGroupRequest) -> bool {
         let size_max = turn.settings.group_size_max;
         let known = self.known(request);
@@ -91,8 +91,15 @@ impl Group {
                 known.is_some() || self.members.len() < size_max
             }
         };
-        let others = self.member_bytes - known.map_or(0, Member::bytes);
-        let has_bytes = others + bytes_asked(request) <= turn.settings.group_bytes_max;
+        let growth = known.map_or_else(|| bytes_asked(request), |member| member.growth(request));
+        let has_bytes = match (known, growth) {
+            (Some(_), 0) => true,
+            // The coordinator has looked whether it has room for a new one.
+            (known, _) => {
+                (known.is_none() || turn.has_room)
+                    && self.member_bytes + growth <= turn.settings.group_bytes_max
+            }
+        };
         let needs_id = request.member_id.is_empty() && request.group_instance_id.is_none();
         has_place
             && has_bytes
