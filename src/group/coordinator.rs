@@ -393,7 +393,7 @@ impl Coordinator {
         match self.groups.get(&id) {
             None if !request.member_id.is_empty() => return refuse(ErrorCode::UnknownMemberId),
             None if !self.has_room_for_group() => return refuse(ErrorCode::GroupMaxSizeReached),
-            Some(group) if !self.has_room() && group.known(request).is_none() => {
+            Some(group) if !self.has_room() && !group.knows(request) => {
                 return refuse(ErrorCode::GroupMaxSizeReached);
             }
             None | Some(_) => {}

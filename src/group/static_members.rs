@@ -55,6 +55,15 @@ impl Group {
         self.members.get(id)
     }
 
+    /// Whether there is such a member, of either protocol.
+    pub(crate) fn knows(&self, request: &JoinGroupRequest) -> bool {
+        let instance = request.group_instance_id.as_deref();
+        match self.consumer.as_deref() {
+            Some(consumer) => consumer.knows(&request.member_id, instance),
+            None => self.known(request).is_some(),
+        }
+    }
+
     /// The member of an instance came again, as `new`. Where nothing changes for the others, the
     /// generation goes on and everybody keeps its share.
     pub(crate) fn replace(

@@ -12,7 +12,7 @@ use thalweg_protocol::messages::{
     SyncGroupResponse,
 };
 use thalweg_types::TopicId;
-use thalweg_types::limits::SUBSCRIBED_NAMES_MAX;
+use thalweg_types::limits::{SUBSCRIBED_NAMES_MAX, TOPIC_NAME_BYTES_MAX};
 
 use super::member::{Classic, ConsumerMember, Deadline, MemberState};
 use super::partitions::Partitions;
@@ -211,29 +211,27 @@ impl Group {
             Ok(id) => id,
             Err(refusal) => return Some(*refusal),
         };
-        let consumer = self.consumer.as_deref_mut()?;
-        let is_new = !consumer.members.contains_key(&id);
-        let topics = consumer.subscribers.shared(said.topics.into_iter());
-        let mut member = match consumer.take(&id) {
-            Some(known) => known,
-            None => ConsumerMember::new(Rc::clone(&id)),
-        };
-        let is_changed = is_new || member.topics != topics || member.regex.is_some();
         // In whichever generation it got them: the answer with a newer one may have been lost, and then it
         // works on what it had. Of that, only what it was to give up makes a difference.
         let owned = by_id(said.owned, turn.topics);
-        member.topics = topics;
-        member.regex = None;
-        member.instance = request.group_instance_id.as_deref().map(Rc::from);
+        let consumer = self.consumer.as_deref_mut()?;
+        let known = consumer.members.get(&id);
+        let mut member = match known {
+            Some(known) => known.clone(),
+            None => ConsumerMember::new(Rc::clone(&id)),
+        };
+        member.topics = consumer.subscribers.shared(said.topics.into_iter());
         member.rack = said.rack.map(Box::from);
-        member.client_id = kept(&caller.client_id).into();
-        member.client_host = caller.client_host.as_str().into();
-        member.rebalance_ms = i32::try_from(rebalance_ms(caller, request)).unwrap_or(i32::MAX);
-        member.assignor = None;
-        member.classic = Some(Classic {
-            session_ms: request.session_timeout_ms,
-            protocols: copied(&request.protocols),
-        });
+        member.note_joined(caller, request);
+        if !consumer.has_room_for(turn, known, &member) {
+            // As where a group of the classic protocol has no room.
+            if known.is_some() {
+                self.history.left(turn.now, &id);
+                self.expel(turn, &id);
+            }
+            return Some(refused_join(ErrorCode::GroupMaxSizeReached, ""));
+        }
+        let is_changed = known.is_none_or(|k| k.topics != member.topics || k.regex.is_some());
         let wait_ms = u64::try_from(member.rebalance_ms).unwrap_or(0);
         consumer.put(member);
         for regex in consumer.drop_unused_patterns() {
@@ -462,6 +460,22 @@ impl Group {
     }
 }
 
+impl ConsumerMember {
+    /// Takes what a request to join says, but for what is in its metadata.
+    fn note_joined(&mut self, caller: &Caller, request: &JoinGroupRequest) {
+        self.regex = None;
+        self.instance = request.group_instance_id.as_deref().map(Rc::from);
+        self.client_id = kept(&caller.client_id).into();
+        self.client_host = caller.client_host.as_str().into();
+        self.rebalance_ms = i32::try_from(rebalance_ms(caller, request)).unwrap_or(i32::MAX);
+        self.assignor = None;
+        self.classic = Some(Classic {
+            session_ms: request.session_timeout_ms,
+            protocols: copied(&request.protocols),
+        });
+    }
+}
+
 impl ConsumerGroup {
     /// Whether somebody has given up what the member waits for.
     fn has_free_for(&self, member: &ConsumerMember) -> bool {
@@ -475,9 +489,10 @@ impl ConsumerGroup {
     }
 }
 
-/// No more names than a member of such a group may subscribe to.
+/// No more names than a member of such a group may subscribe to, and none that is no topic's for its length.
 fn is_bounded(said: &Subscription<'_>) -> bool {
-    said.topics.len() <= SUBSCRIBED_NAMES_MAX
+    let mut names = said.topics.iter();
+    said.topics.len() <= SUBSCRIBED_NAMES_MAX && names.all(|n| n.len() <= TOPIC_NAME_BYTES_MAX)
 }
 
 /// Version of the metadata that the member sends, and so of its shares.

@@ -71,9 +71,8 @@ impl Coordinator {
         let group = self.groups.get(id);
         let is_known = group.is_some_and(|group| {
             let instance = request.instance_id.as_deref();
-            let of_instance = group.consumer.as_deref().zip(instance);
-            group.consumer_member(&request.member_id).is_some()
-                || of_instance.is_some_and(|(consumer, id)| consumer.instances.contains_key(id))
+            let consumer = group.consumer.as_deref();
+            consumer.is_some_and(|consumer| consumer.knows(&request.member_id, instance))
         });
         if is_joining && !is_known && !self.has_room() {
             let message = "The coordinator holds as much memory as it may.";

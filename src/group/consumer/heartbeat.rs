@@ -5,7 +5,7 @@ use std::rc::Rc;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use thalweg_protocol::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
-use thalweg_types::limits::SUBSCRIBED_NAMES_MAX;
+use thalweg_types::limits::{SUBSCRIBED_NAMES_MAX, TOPIC_NAME_BYTES_MAX};
 
 use super::member::{
     ConsumerMember, Deadline, EPOCH_AWAY, EPOCH_JOINING, EPOCH_LEAVING, MemberState,
@@ -76,13 +76,12 @@ pub(crate) fn check_request(
         }
         _living => {}
     }
-    let names = request.subscribed_topic_names.as_ref();
-    if names.is_some_and(|names| names.len() > SUBSCRIBED_NAMES_MAX) {
-        let message = format!(
-            "SubscribedTopicNames has more than {SUBSCRIBED_NAMES_MAX} names: subscribe by a regular expression."
-        );
-        return Err(Refusal::new(ErrorCode::InvalidRequest, message));
-    }
+    check_names(
+        request
+            .subscribed_topic_names
+            .as_deref()
+            .unwrap_or_default(),
+    )?;
     if let Some(name) = &request.server_assignor {
         let known = settings.assignors.iter().map(|one| one.name());
         if !known.clone().any(|known| known == name) {
@@ -95,6 +94,37 @@ pub(crate) fn check_request(
         None | Some("") => Ok(()),
         Some(regex) => pattern::compile(regex).map(|_| ()),
     }
+}
+
+fn check_names(names: &[String]) -> Result<(), Refusal> {
+    let invalid = |message: String| Err(Refusal::new(ErrorCode::InvalidRequest, message));
+    if names.len() > SUBSCRIBED_NAMES_MAX {
+        return invalid(format!(
+            "SubscribedTopicNames has more than {SUBSCRIBED_NAMES_MAX} names: subscribe by a regular expression."
+        ));
+    }
+    // Kafka takes them and finds no topic: no topic has such a name.
+    if names.iter().any(|name| name.len() > TOPIC_NAME_BYTES_MAX) {
+        return invalid(format!(
+            "SubscribedTopicNames has a name of more than {TOPIC_NAME_BYTES_MAX} characters."
+        ));
+    }
+    Ok(())
+}
+
+/// What a request of the member `id` adds to the bounds at most; 0 when it says nothing of what counts there.
+fn most_bytes(request: &ConsumerGroupHeartbeatRequest, id: &str) -> usize {
+    /// More than anything takes beside its text.
+    const EACH: usize = 1_024;
+    let text = |text: Option<&str>| text.map_or(0, |text| EACH + text.len());
+    let names = request.subscribed_topic_names.iter().flatten();
+    let names: usize = names.map(|name| text(Some(name))).sum();
+    let itself = match request.member_epoch {
+        EPOCH_JOINING => text(Some(id)) + text(request.instance_id.as_deref()),
+        _living => 0,
+    };
+    let regex = text(request.subscribed_topic_regex.as_deref());
+    names + regex + text(request.rack_id.as_deref()) + itself
 }
 
 impl Group {
@@ -115,7 +145,7 @@ impl Group {
             let topics = topics.iter();
             Partitions::of(topics.map(|t| (t.topic_id, t.partitions.clone())))
         });
-        let admitted = self.admit(turn, request, id, owned.as_ref())?;
+        let admitted = self.admit(turn, caller, request, id, owned.as_ref())?;
         let is_changed = self.subscribe(caller, request, id) || admitted == Admitted::New;
         let regex = self
             .consumer_member(id)
@@ -160,6 +190,7 @@ impl Group {
     fn admit(
         &mut self,
         turn: &mut Turn<'_>,
+        caller: &Caller,
         request: &ConsumerGroupHeartbeatRequest,
         id: &Rc<str>,
         owned: Option<&Partitions>,
@@ -177,6 +208,7 @@ impl Group {
                 return Err(Refusal::new(ErrorCode::UnknownMemberId, message));
             }
             self.check_room(turn)?;
+            self.check_growth(turn, caller, request, id, None)?;
             // A client that had the id before, under another instance id or none, begins anew.
             self.take_out(turn, id);
             let mut member = ConsumerMember::new(Rc::clone(id));
@@ -187,11 +219,13 @@ impl Group {
         };
         if known.id == *id {
             check_epoch(known, request.member_epoch, owned)?;
+            self.check_growth(turn, caller, request, id, Some(known))?;
             return Ok(Admitted::Known);
         }
         // Another one of the same instance.
         // One of the classic protocol never says that it is away (KAFKA-17228): it gives way like one that did.
         let is_released = known.epoch == EPOCH_AWAY || known.classic.is_some();
+        let has_room = self.check_growth(turn, caller, request, id, Some(known));
         let known = Rc::clone(&known.id);
         if !is_joining {
             let message =
@@ -202,6 +236,7 @@ impl Group {
             let message = format!("InstanceId is in use by member {known}, which has not left.");
             return Err(Refusal::new(ErrorCode::UnreleasedInstanceId, message));
         }
+        has_room?;
         // What the id had under another instance is to be shared out anew.
         let admitted = match self.take_out(turn, id) {
             Some(_) => Admitted::New,
@@ -226,6 +261,46 @@ impl Group {
             return Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message));
         }
         Ok(())
+    }
+
+    /// Bounds on what a member brings: a known one may have as much as it has, or less.
+    fn check_growth(
+        &self,
+        turn: &Turn<'_>,
+        caller: &Caller,
+        request: &ConsumerGroupHeartbeatRequest,
+        id: &Rc<str>,
+        known: Option<&ConsumerMember>,
+    ) -> Result<(), Refusal> {
+        let Some(consumer) = self.consumer.as_deref() else {
+            return Ok(());
+        };
+        let most = most_bytes(request, id);
+        let is_far = turn.has_room && consumer.bytes() + most <= turn.settings.group_bytes_max;
+        if most == 0 || is_far {
+            return Ok(());
+        }
+        let mut next = match known {
+            Some(known) => known.clone(),
+            None => ConsumerMember::new(Rc::clone(id)),
+        };
+        next.id = Rc::clone(id);
+        if let Some(instance) = request.instance_id.as_deref() {
+            next.instance = Some(instance.into());
+        }
+        if let Some(names) = &request.subscribed_topic_names {
+            next.topics = consumer
+                .subscribers
+                .shared(names.iter().map(String::as_str));
+        }
+        next.note_told(caller, request);
+        match consumer.has_room_for(turn, known, &next) {
+            true => Ok(()),
+            false => {
+                let message = "There is no room for what the member subscribes to.";
+                Err(Refusal::new(ErrorCode::GroupMaxSizeReached, message))
+            }
+        }
     }
 
     /// A static member comes again under another id, and has what it had.
@@ -291,21 +366,7 @@ impl Group {
             if let Some(topics) = topics {
                 member.topics = topics;
             }
-            if let Some(regex) = regex {
-                member.regex = (!regex.is_empty()).then(|| Rc::from(regex));
-            }
-            if let Some(rack) = &request.rack_id {
-                member.rack = Some(rack.as_str().into());
-            }
-            if let Some(assignor) = &request.server_assignor {
-                member.assignor = Some(assignor.as_str().into());
-            }
-            if request.rebalance_timeout_ms != -1 {
-                member.rebalance_ms = request.rebalance_timeout_ms;
-            }
-            member.client_id = kept(&caller.client_id).into();
-            member.client_host = caller.client_host.as_str().into();
-            member.classic = None;
+            member.note_told(caller, request);
         });
         for regex in consumer.drop_unused_patterns() {
             self.unlogged.insert(Key::Regex(regex));
@@ -413,6 +474,27 @@ impl Group {
     pub(crate) fn mark_member(&mut self, id: &Rc<str>) {
         self.unlogged.insert(Key::Member(Rc::clone(id)));
         self.unlogged.insert(Key::Current(Rc::clone(id)));
+    }
+}
+
+impl ConsumerMember {
+    /// Takes what a heartbeat says, the names apart.
+    fn note_told(&mut self, caller: &Caller, request: &ConsumerGroupHeartbeatRequest) {
+        if let Some(regex) = request.subscribed_topic_regex.as_deref() {
+            self.regex = (!regex.is_empty()).then(|| Rc::from(regex));
+        }
+        if let Some(rack) = &request.rack_id {
+            self.rack = Some(rack.as_str().into());
+        }
+        if let Some(assignor) = &request.server_assignor {
+            self.assignor = Some(assignor.as_str().into());
+        }
+        if request.rebalance_timeout_ms != -1 {
+            self.rebalance_ms = request.rebalance_timeout_ms;
+        }
+        self.client_id = kept(&caller.client_id).into();
+        self.client_host = caller.client_host.as_str().into();
+        self.classic = None;
     }
 }
 

@@ -33,13 +33,14 @@ use thalweg_protocol::ErrorCode;
 use thalweg_types::TopicId;
 
 use crate::topics::Topics;
+use crate::turn::Turn;
 
 pub use assignor::Assignor;
 pub(crate) use log::Key;
 pub(crate) use member::{ConsumerMember, MemberState};
 pub(crate) use partitions::Partitions;
 pub use record::ConsumerRecord;
-use subscribers::Subscribers;
+use subscribers::{Names, Subscribers};
 
 /// First version of OffsetCommit with the epoch of a member.
 const COMMIT_VERSION_EPOCHS: i16 = 9;
@@ -169,6 +170,43 @@ impl ConsumerGroup {
     /// What the group counts for in the bounds.
     pub(crate) fn bytes(&self) -> usize {
         GROUP_BYTES + self.bytes + self.subscribers.bytes()
+    }
+
+    /// Whether a member may be `next`, where it is `known` now. The coordinator has looked whether it has room for a
+    /// new one.
+    pub(crate) fn has_room_for(
+        &self,
+        turn: &Turn<'_>,
+        known: Option<&ConsumerMember>,
+        next: &ConsumerMember,
+    ) -> bool {
+        let growth = self.growth(known, next);
+        growth == 0
+            || (known.is_none() || turn.has_room)
+                && self.bytes() + growth <= turn.settings.group_bytes_max
+    }
+
+    /// By how much the group grows when a member that is `known` becomes `next`.
+    fn growth(&self, known: Option<&ConsumerMember>, next: &ConsumerMember) -> usize {
+        let before = known.map_or_else(Names::default, |known| Rc::clone(&known.topics));
+        let regex = known.and_then(|known| known.regex.as_ref());
+        let (mut more, mut less) = self.subscribers.changes(&before, &next.topics);
+        more += next.bytes();
+        less += known.map_or(0, ConsumerMember::bytes);
+        let bytes_of = |regex: &Rc<str>| NAME_BYTES + regex.len();
+        if regex != next.regex.as_ref() {
+            let of = |regex: &Rc<str>| self.patterns.get(regex).map(|pattern| pattern.members);
+            let added = next.regex.as_ref().filter(|regex| of(regex).is_none());
+            let gone = regex.filter(|regex| of(regex) == Some(1));
+            more += added.map_or(0, bytes_of);
+            less += gone.map_or(0, bytes_of);
+        }
+        more.saturating_sub(less)
+    }
+
+    /// Whether a member of this id or of this instance is in the group.
+    pub(crate) fn knows(&self, id: &str, instance: Option<&str>) -> bool {
+        self.members.contains_key(id) || instance.is_some_and(|id| self.instances.contains_key(id))
     }
 
     fn is_settled(&self, member: &ConsumerMember) -> bool {

@@ -127,6 +127,27 @@ impl Subscribers {
         }
     }
 
+    /// Bytes that would come and that would go with [`Subscribers::replace`].
+    pub(crate) fn changes(&self, before: &Names, now: &Names) -> (usize, usize) {
+        if before == now {
+            return (0, 0);
+        }
+        let (mut more, mut less) = (0, 0);
+        if !now.is_empty() && !self.lists.contains_key(now) {
+            let new = now.iter().filter(|name| !self.names.contains_key(*name));
+            more = bytes_of_list(now) + new.map(bytes_of_name).sum::<usize>();
+        }
+        if self.lists.get(before) == Some(&1) {
+            let is_gone = |name: &&Rc<str>| {
+                let is_last = self.names.get(*name).is_some_and(|known| known.lists == 1);
+                is_last && now.binary_search(name).is_err()
+            };
+            let gone = before.iter().filter(is_gone);
+            less = bytes_of_list(before) + gone.map(bytes_of_name).sum::<usize>();
+        }
+        (more, less)
+    }
+
     /// Calls `found` with each of these sorted names that is known, and returns the others.
     fn each(
         &mut self,
@@ -256,7 +277,10 @@ mod tests {
         assert!(all.contains("topic-0301") && !all.contains("topic-0302"));
         while members.len() > 1 {
             let other = shared(&all, &wanted[members.len() % 3]);
+            let (more, less) = all.changes(&members[0], &other);
+            let told = all.bytes() + more - less;
             all.replace(&members[0], &other);
+            assert_eq!(all.bytes(), told, "told before");
             members[0] = other;
             all.remove(&members.pop().expect("one is left"));
             all.check("g", members.iter());

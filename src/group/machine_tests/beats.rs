@@ -23,13 +23,14 @@ pub(super) fn beat(
     let list = |key: &str| -> Option<Vec<String>> {
         let word = words.get(key)?;
         let names = word.split(',').filter(|name| !name.is_empty());
-        // `*n` stands for so many names that are no topics.
-        let names = names.flat_map(|name| match name.strip_prefix('*') {
-            Some(count) => {
+        // `*n` stands for so many names that are no topics, `+n` for one of so many characters.
+        let names = names.flat_map(|name| match name.split_at(1) {
+            ("*", count) => {
                 let count: usize = count.parse().expect("a count");
                 (0..count).map(|nth| format!("none-{nth}")).collect()
             }
-            None => vec![name.to_owned()],
+            ("+", count) => vec!["x".repeat(count.parse().expect("a count"))],
+            _name => vec![name.to_owned()],
         });
         Some(names.collect())
     };
