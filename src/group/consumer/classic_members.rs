@@ -223,7 +223,7 @@ impl Group {
         member.topics = consumer.subscribers.shared(said.topics.into_iter());
         member.rack = said.rack.map(Box::from);
         member.note_joined(caller, request);
-        if !consumer.has_room_for(turn, known, &member) {
+        if !consumer.has_room_for(turn, known, &member, &[]) {
             // As where a group of the classic protocol has no room.
             if known.is_some() {
                 self.history.left(turn.now, &id);

@@ -12,7 +12,7 @@ use super::member::{
 };
 use super::partitions::Partitions;
 use super::reconcile::next_step;
-use super::{Key, Refusal, pattern};
+use super::{Key, Refusal, bytes_of_pattern, pattern};
 use crate::ask::{Caller, Token};
 use crate::group::{Group, State};
 use crate::member::kept;
@@ -275,11 +275,24 @@ impl Group {
         let Some(consumer) = self.consumer.as_deref() else {
             return Ok(());
         };
-        let most = most_bytes(request, id);
-        let is_far = turn.has_room && consumer.bytes() + most <= turn.settings.group_bytes_max;
-        if most == 0 || is_far {
+        let mut most = most_bytes(request, id);
+        if most == 0 {
             return Ok(());
         }
+        let regex = request.subscribed_topic_regex.as_deref();
+        let new =
+            regex.filter(|regex| !regex.is_empty() && !consumer.patterns.contains_key(*regex));
+        if new.is_some() {
+            let all = turn.topics.names();
+            most += bytes_of_pattern("", all.iter().map(|name| &**name));
+        }
+        if turn.has_room && consumer.bytes() + most <= turn.settings.group_bytes_max {
+            return Ok(());
+        }
+        let matched = match new {
+            Some(regex) => pattern::resolve(&pattern::compile(regex)?, turn.topics),
+            None => Rc::default(),
+        };
         let mut next = match known {
             Some(known) => known.clone(),
             None => ConsumerMember::new(Rc::clone(id)),
@@ -294,7 +307,7 @@ impl Group {
                 .shared(names.iter().map(String::as_str));
         }
         next.note_told(caller, request);
-        match consumer.has_room_for(turn, known, &next) {
+        match consumer.has_room_for(turn, known, &next, &matched) {
             true => Ok(()),
             false => {
                 let message = "There is no room for what the member subscribes to.";

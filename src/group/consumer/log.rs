@@ -181,9 +181,8 @@ impl ConsumerGroup {
             ConsumerRecord::Current(id, value) => self.replay_current(&id, value),
             ConsumerRecord::Regex(regex, Some(value)) => {
                 // Its members may come later in the log.
-                let pattern = self.pattern(&regex);
-                pattern.topics = value.topics.into_iter().map(Rc::from).collect();
-                pattern.at_ms = value.timestamp;
+                let topics = value.topics.into_iter().map(Rc::from).collect();
+                self.match_topics(&regex, topics, value.timestamp);
             }
             // It goes with the last member that subscribes by it.
             ConsumerRecord::Regex(_, None) => {}

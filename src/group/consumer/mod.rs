@@ -51,6 +51,9 @@ const GROUP_BYTES: usize = 512;
 /// Bytes that a name or a pattern takes beside its text.
 const NAME_BYTES: usize = 96;
 
+/// Bytes that a name which a pattern matches takes beside its text: each pattern has its own copy.
+const MATCHED_BYTES: usize = 48;
+
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConsumerState {
@@ -114,6 +117,18 @@ pub(crate) struct Pattern {
     pub(crate) at_ms: i64,
 }
 
+/// What a pattern that matches these names counts for in the bounds.
+pub(crate) fn bytes_of_pattern<'n>(regex: &str, names: impl Iterator<Item = &'n str>) -> usize {
+    let names = names.map(|name| MATCHED_BYTES + name.len());
+    NAME_BYTES + regex.len() + names.sum::<usize>()
+}
+
+impl Pattern {
+    fn bytes(&self, regex: &str) -> usize {
+        bytes_of_pattern(regex, self.topics.iter().map(|name| &**name))
+    }
+}
+
 /// The state of a group.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
@@ -172,34 +187,41 @@ impl ConsumerGroup {
         GROUP_BYTES + self.bytes + self.subscribers.bytes()
     }
 
-    /// Whether a member may be `next`, where it is `known` now. The coordinator has looked whether it has room for a
-    /// new one.
+    /// Whether a member may be `next`, where it is `known` now; `matched` is what its pattern matches if that is a new
+    /// one. The coordinator has looked whether it has room for a new member.
     pub(crate) fn has_room_for(
         &self,
         turn: &Turn<'_>,
         known: Option<&ConsumerMember>,
         next: &ConsumerMember,
+        matched: &[Rc<str>],
     ) -> bool {
-        let growth = self.growth(known, next);
+        let growth = self.growth(known, next, matched);
         growth == 0
             || (known.is_none() || turn.has_room)
                 && self.bytes() + growth <= turn.settings.group_bytes_max
     }
 
     /// By how much the group grows when a member that is `known` becomes `next`.
-    fn growth(&self, known: Option<&ConsumerMember>, next: &ConsumerMember) -> usize {
+    fn growth(
+        &self,
+        known: Option<&ConsumerMember>,
+        next: &ConsumerMember,
+        matched: &[Rc<str>],
+    ) -> usize {
         let before = known.map_or_else(Names::default, |known| Rc::clone(&known.topics));
         let regex = known.and_then(|known| known.regex.as_ref());
         let (mut more, mut less) = self.subscribers.changes(&before, &next.topics);
         more += next.bytes();
         less += known.map_or(0, ConsumerMember::bytes);
-        let bytes_of = |regex: &Rc<str>| NAME_BYTES + regex.len();
         if regex != next.regex.as_ref() {
-            let of = |regex: &Rc<str>| self.patterns.get(regex).map(|pattern| pattern.members);
-            let added = next.regex.as_ref().filter(|regex| of(regex).is_none());
-            let gone = regex.filter(|regex| of(regex) == Some(1));
-            more += added.map_or(0, bytes_of);
-            less += gone.map_or(0, bytes_of);
+            let new = next.regex.as_ref();
+            let new = new.filter(|regex| !self.patterns.contains_key(*regex));
+            let matched = matched.iter().map(|name| &**name);
+            more += new.map_or(0, |regex| bytes_of_pattern(regex, matched));
+            let gone = regex.and_then(|regex| self.patterns.get_key_value(regex));
+            let gone = gone.filter(|(_, pattern)| pattern.members == 1);
+            less += gone.map_or(0, |(regex, pattern)| pattern.bytes(regex));
         }
         more.saturating_sub(less)
     }
@@ -239,9 +261,19 @@ impl ConsumerGroup {
     /// What a pattern means; nothing yet when it is new.
     fn pattern(&mut self, regex: &Rc<str>) -> &mut Pattern {
         if !self.patterns.contains_key(regex) {
-            self.bytes += NAME_BYTES + regex.len();
+            self.bytes += Pattern::default().bytes(regex);
         }
         self.patterns.entry(Rc::clone(regex)).or_default()
+    }
+
+    /// A pattern matches these names now, by that wall clock.
+    fn match_topics(&mut self, regex: &Rc<str>, topics: Rc<[Rc<str>]>, at_ms: i64) {
+        let pattern = self.pattern(regex);
+        let before = pattern.bytes(regex);
+        pattern.topics = topics;
+        pattern.at_ms = at_ms;
+        let now = pattern.bytes(regex);
+        self.bytes = self.bytes - before + now;
     }
 
     /// Takes a member out, keeping the counts. Its pattern stays until
@@ -325,9 +357,8 @@ impl ConsumerGroup {
     pub(crate) fn drop_if_unused(&mut self, regex: &Rc<str>) -> bool {
         let pattern = self.patterns.get(regex);
         let is_unused = pattern.is_some_and(|pattern| pattern.members == 0);
-        if is_unused {
-            self.patterns.remove(regex);
-            self.bytes -= NAME_BYTES + regex.len();
+        if is_unused && let Some(pattern) = self.patterns.remove(regex) {
+            self.bytes -= pattern.bytes(regex);
         }
         is_unused
     }
@@ -466,10 +497,14 @@ impl ConsumerGroup {
                 .count();
             assert_eq!(users, pattern.members, "{group}: {regex}");
         }
-        let patterns = self.patterns.keys();
+        let patterns = self.patterns.iter();
         let bytes = members().map(ConsumerMember::bytes).sum::<usize>()
             + patterns
-                .map(|regex| NAME_BYTES + regex.len())
+                .map(|(regex, pattern)| {
+                    let names = pattern.topics.iter();
+                    let names = names.map(|name| MATCHED_BYTES + name.len());
+                    NAME_BYTES + regex.len() + names.sum::<usize>()
+                })
                 .sum::<usize>()
             + self
                 .targets

@@ -37,8 +37,7 @@ impl Group {
             let known = consumer.pattern(regex);
             known.seen = Some(version);
             if known.topics != topics {
-                known.topics = topics;
-                known.at_ms = turn.now.wall.0;
+                consumer.match_topics(regex, topics, turn.now.wall.0);
                 self.unlogged.insert(Key::Regex(Rc::clone(regex)));
                 is_due = true;
             }
