@@ -112,7 +112,12 @@ impl Group {
                     row.error_code = ErrorCode::OffsetMetadataTooLarge.code();
                     continue;
                 }
-                if !has_room && self.offsets.grows(&name, asked.partition_index, text) {
+                let known = self.offsets.get(&name, asked.partition_index);
+                let fits = match known {
+                    None => has_room,
+                    Some(known) => turn.may_grow || text.len() <= known.metadata.len(),
+                };
+                if !fits {
                     row.error_code = ErrorCode::InvalidCommitOffsetSize.code();
                     continue;
                 }

@@ -10,7 +10,7 @@ use thalweg_protocol::messages::{
     OffsetCommitRequest, SyncGroupRequest,
 };
 use thalweg_types::TimestampMs;
-use thalweg_types::limits::COORDINATOR_TIMERS_PER_TURN;
+use thalweg_types::limits::{COORDINATOR_GROWTH_SHARE, COORDINATOR_TIMERS_PER_TURN};
 
 use crate::ask::{
     Answer, Ask, Caller, Effect, Now, Stability, Token, WriteId, refused_commit, refused_join,
@@ -547,7 +547,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
         event: impl FnOnce(&mut Group, &mut Turn<'_>),
     ) {
-        let has_room = self.has_room();
+        let may_grow = self.may_grow();
         let Some(group) = self.groups.get_mut(id) else {
             return;
         };
@@ -556,7 +556,7 @@ impl Coordinator {
             now,
             settings: &self.settings,
             topics: &self.topics,
-            has_room,
+            may_grow,
             timers: &mut self.timers,
             writes: &mut self.writes,
             happened: &mut self.happened,
@@ -585,10 +585,21 @@ impl Coordinator {
         self.groups.len() < self.settings.groups_max && self.has_room()
     }
 
-    /// Whether new members and offsets, and known ones that grow, may take memory, of this coordinator's share and of the core's.
+    /// Whether new members and offsets may take memory, of this coordinator's share and of the core's.
     pub(crate) fn has_room(&self) -> bool {
+        self.has_room_within(|bytes_max| bytes_max)
+    }
+
+    /// Whether known ones may take more than they have: they go on when nothing new is taken any more, since a group that is
+    /// shared out anew grows now and then.
+    fn may_grow(&self) -> bool {
+        self.has_room_within(|bytes_max| bytes_max + bytes_max / COORDINATOR_GROWTH_SHARE)
+    }
+
+    fn has_room_within(&self, bound: impl Fn(usize) -> usize) -> bool {
         let own = self.tally.bytes;
-        own < self.settings.bytes_max && self.others_bytes + own < self.settings.core_bytes_max
+        own < bound(self.settings.bytes_max)
+            && self.others_bytes + own < bound(self.settings.core_bytes_max)
     }
 
     /// What the other coordinators of the core hold, in bytes.

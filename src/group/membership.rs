@@ -96,7 +96,7 @@ impl Group {
             (Some(_), 0) => true,
             // The coordinator has looked whether it has room for a new one.
             (known, _) => {
-                (known.is_none() || turn.has_room)
+                (known.is_none() || turn.may_grow)
                     && self.member_bytes + growth <= turn.settings.group_bytes_max
             }
         };

@@ -56,12 +56,6 @@ impl Offsets {
         self.topics.get(topic)?.get(&partition)
     }
 
-    /// Whether an offset with this text would take more memory than the one that it takes the place of.
-    pub(crate) fn grows(&self, topic: &str, partition: i32, metadata: &str) -> bool {
-        let known = self.get(topic, partition);
-        known.is_none_or(|known| metadata.len() > known.metadata.len())
-    }
-
     /// Sorted by topic and partition.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Rc<str>, i32, &Committed)> {
         self.topics.iter().flat_map(|(topic, partitions)| {

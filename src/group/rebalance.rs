@@ -198,7 +198,7 @@ impl Group {
         let new: usize = shares.values().map(Bytes::len).sum();
         let old: usize = self.members.values().map(|m| m.assignment.len()).sum();
         let is_within = self.member_bytes - old + new <= turn.settings.group_bytes_max;
-        if new > old && !(turn.has_room && is_within) {
+        if new > old && !(turn.may_grow && is_within) {
             // As Kafka when the record is larger than a record may be.
             self.assignment_failed(turn, ErrorCode::UnknownServerError);
             return;

@@ -90,8 +90,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) now: Now,
     pub(crate) settings: &'a Settings,
     pub(crate) topics: &'a Topics,
-    /// As [`crate::Coordinator::has_room`] says it when the event begins.
-    pub(crate) has_room: bool,
+    /// Whether what is known may take more memory than it has; as it is when the event begins.
+    pub(crate) may_grow: bool,
     pub(crate) timers: &'a mut Timers,
     pub(crate) writes: &'a mut Writes,
     pub(crate) happened: &'a mut Happened,

@@ -401,6 +401,10 @@ pub const COORDINATOR_GROUPS_MAX: usize = 20_000;
 /// offsets are refused.
 pub const COORDINATOR_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Part of the two bounds around this, as a divisor, that known members and offsets may take beyond them: a group that is
+/// shared out anew grows now and then, and goes on where nothing new is taken any more.
+pub const COORDINATOR_GROWTH_SHARE: usize = 4;
+
 /// Bytes of groups and offsets of all partitions of the offsets topic that one core owns. When full, new
 /// members and offsets are refused.
 pub const SHARD_GROUPS_BYTES_MAX: usize = 256 * 1024 * 1024;

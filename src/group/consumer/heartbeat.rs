@@ -286,7 +286,7 @@ impl Group {
             let all = turn.topics.names();
             most += bytes_of_pattern("", all.iter().map(|name| &**name));
         }
-        if turn.has_room && consumer.bytes() + most <= turn.settings.group_bytes_max {
+        if turn.may_grow && consumer.bytes() + most <= turn.settings.group_bytes_max {
             return Ok(());
         }
         let matched = match new {

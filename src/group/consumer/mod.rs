@@ -198,7 +198,7 @@ impl ConsumerGroup {
     ) -> bool {
         let growth = self.growth(known, next, matched);
         growth == 0
-            || (known.is_none() || turn.has_room)
+            || (known.is_none() || turn.may_grow)
                 && self.bytes() + growth <= turn.settings.group_bytes_max
     }
 
