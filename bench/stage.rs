@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use thalweg_client::{Cluster, ClusterOptions, MissingTopic, NewTopic, OffsetSpec};
+use thalweg_protocol::ErrorCode;
 
 use crate::backlog;
 use crate::job::{FetchJob, ProduceJob, TailJob, probe_fetch};
@@ -51,6 +52,7 @@ pub fn create_topic(
 /// Adds what lacks of `partitions`, and waits until all are led.
 fn complete(cluster: &mut Cluster, name: &str, first: usize, partitions: usize) -> Result<()> {
     let mut created = first;
+    wait_for_partitions(cluster, name, created)?;
     while created < partitions {
         created = partitions.min(created + PARTITIONS_TOGETHER);
         cluster.create_partitions(name, i32::try_from(created)?)?;
@@ -62,12 +64,17 @@ fn complete(cluster: &mut Cluster, name: &str, first: usize, partitions: usize) 
     Ok(())
 }
 
-/// Kafka answers before its brokers know of added partitions.
+/// Kafka answers before its brokers know of new partitions.
 fn wait_for_partitions(cluster: &mut Cluster, name: &str, count: usize) -> Result<()> {
     let end = Instant::now() + PARTITIONS_PATIENCE;
     loop {
         cluster.forget_topics();
-        let known = cluster.topic(name, MissingTopic::Refuse)?.partitions.len();
+        let known = match cluster.topic(name, MissingTopic::Refuse) {
+            Ok(topic) => topic.partitions.len(),
+            // Nor of a topic, while those of the one before it are being deleted.
+            Err(error) if error.code() == Some(ErrorCode::UnknownTopicOrPartition) => 0,
+            Err(error) => return Err(error.into()),
+        };
         if known >= count {
             return Ok(());
         }
