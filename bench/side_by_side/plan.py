@@ -72,5 +72,6 @@ def chosen(quick, only):
 def left_out(run):
     """What the report does not hold, in words; `run` are the names that it holds."""
     missing = [step.name for step in STEPS if step.name not in run]
-    lines = ["an hour past retention: `thalweg-bench run past-retention`, in pieces of five minutes, run once by hand"]
+    lines = ["an hour past retention: `thalweg-bench run past-retention --set log.retention.check.interval.ms=30000 "
+             "--set log.segment.delete.delay.ms=1000`, in pieces of five minutes, run once by hand"]
     return lines + ([f"not in this run: {', '.join(missing)}"] if missing else [])
