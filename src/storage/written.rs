@@ -216,8 +216,9 @@ impl Log {
     /// which describes the log below `at`. Not durable.
     ///
     /// # Errors
-    /// [`LogError::Io`]; what was there before leads as far as it did. [`LogError::Closed`] and
-    /// [`LogError::Offline`].
+    /// [`LogError::Io`]; what was there before leads as far as it did, unless only one of the two indexes was
+    /// brought up to date: a start that finds them apart goes by the headers of the whole segment. [`LogError::Closed`]
+    /// and [`LogError::Offline`].
     ///
     /// # Panics
     /// When `at` lies above the written end.
