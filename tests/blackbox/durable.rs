@@ -205,13 +205,16 @@ fn r6_the_recovery_point_follows_flushes_in_the_background() {
             client.append(&topic, partition, plain(&[format!("{number}")]));
         }
     }
-    for name in [
-        "recovery-point-offset-checkpoint",
-        "replication-offset-checkpoint",
+    // A recovery point counts as far as the last of these, which is written after the others, has it.
+    for (file, topic) in [
+        ("recovery-point-offset-checkpoint", topic.name.clone()),
+        ("replication-offset-checkpoint", topic.name.clone()),
+        ("thalweg-recovery-points", topic.id.to_string()),
     ] {
-        eventually(name, || {
-            let text = std::fs::read_to_string(broker.data().join(name)).unwrap_or_default();
-            (text.contains("paced 0 20\n") && text.contains("paced 1 20\n")).then_some(())
+        eventually(file, || {
+            let text = std::fs::read_to_string(broker.data().join(file)).unwrap_or_default();
+            let has = |partition| text.contains(&format!("{topic} {partition} 20\n"));
+            (has(0) && has(1)).then_some(())
         });
     }
     assert_eq!(broker.metric("thalweg_log_unflushed_bytes", &[]), 0.0);
