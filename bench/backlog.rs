@@ -29,6 +29,7 @@ pub fn cold_part(how: &Cold, address: &str) -> Result<Part> {
         rate: None,
         reader: how.reader,
         keep: Keep::Latency,
+        gives_way: false,
     })
 }
 

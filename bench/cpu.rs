@@ -1,11 +1,12 @@
 //! CPU time of a process and of the machine, memory of a process, and placement on CPUs, from `/proc`.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::{Pid, SysconfVar, gettid, sysconf};
 
 fn tick() -> Duration {
     let hz = sysconf(SysconfVar::CLK_TCK)
@@ -107,6 +108,20 @@ pub fn confine_to(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu).with_context(|| format!("no CPU {cpu}"))?;
     sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot run on CPU {cpu}"))
+}
+
+/// Lets this thread run only while nobody else wants its CPU (`SCHED_IDLE`).
+///
+/// # Errors
+/// When `chrt` (Debian: util-linux) is missing or refuses.
+pub fn give_way() -> Result<()> {
+    let thread = gettid().to_string();
+    let status = Command::new("chrt")
+        .args(["--idle", "--pid", "0", &thread])
+        .status();
+    let status = status.context("cannot run chrt: install util-linux")?;
+    ensure!(status.success(), "chrt ended with {status}");
+    Ok(())
 }
 
 /// CPUs this process may use.

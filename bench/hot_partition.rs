@@ -1,7 +1,8 @@
 //! `hot-partition`: what one partition that is asked for more than its core can do does to those of other cores (BI-34).
 //!
 //! Pairs of runs, in turns: one-record requests at a stated rate to partitions that live on other cores than the hot one,
-//! with a closed loop of large batches to that, and without.
+//! with a closed loop of large batches to that, and without. What sends the large batches runs only while nobody else wants
+//! its CPU: where there is none for it alone, it would be what the others wait for.
 
 use std::path::PathBuf;
 
@@ -164,6 +165,7 @@ fn hot_part(workload: &Workload) -> Result<Part> {
     let how = workload.produce.as_ref().context("hot does not produce")?;
     Ok(Part {
         name: "hot",
+        gives_way: true,
         ..stage::produce_part(workload, how, HOT)?
     })
 }

@@ -62,6 +62,8 @@ pub struct Part {
     pub reader: Reader,
     /// What is kept of each request.
     pub keep: Keep,
+    /// Its threads run only while nobody else wants their CPU.
+    pub gives_way: bool,
 }
 
 /// What is kept of each request.
@@ -230,7 +232,11 @@ pub fn run(parts: &[Part], options: &LoadOptions) -> Result<LoadResult> {
             Schedule::new(start, rate, part.connections)
         });
         let shared = Arc::clone(&shared);
+        let gives_way = part.gives_way;
         handles.push(thread::spawn(move || {
+            if gives_way {
+                cpu::give_way()?;
+            }
             driver.run(schedule, &shared, which).map(|r| (which, r))
         }));
     }

@@ -137,6 +137,7 @@ pub fn produce_part(workload: &Workload, how: &Produce, topic: &str) -> Result<P
         rate: how.rate,
         reader: crate::workload::Reader::Copy,
         keep: Keep::Latency,
+        gives_way: false,
     })
 }
 
@@ -151,6 +152,7 @@ pub fn consume_part(how: &Consume, job: Box<dyn Job>) -> Part {
         rate: how.rate,
         reader: how.reader,
         keep: Keep::Latency,
+        gives_way: false,
     }
 }
 

@@ -110,5 +110,6 @@ fn commit_part(connections: usize) -> Result<Part> {
         rate: None,
         reader: Reader::Copy,
         keep: Keep::Latency,
+        gives_way: false,
     })
 }

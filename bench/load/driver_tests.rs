@@ -50,6 +50,7 @@ fn rig(reader: Reader) -> (Driver, TcpStream, Shared) {
         rate: None,
         reader,
         keep: Keep::Latency,
+        gives_way: false,
     };
     let driver = Driver::connect(&part, vec![0], listener.local_addr().unwrap()).unwrap();
     let (peer, _) = listener.accept().unwrap();
