@@ -1,5 +1,7 @@
 //! The metadata log: `__cluster_metadata-0`, one fdatasynced log of KRaft records.
 
+mod snapshot;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -71,16 +73,18 @@ pub enum MetadataLogError {
         /// What is wrong with it.
         source: RecordError,
     },
-    /// What was before is in a snapshot of Kafka's.
+    /// What was before is in a snapshot of Kafka's, which is not there or damaged.
     #[error(
-        "the metadata log begins at offset {start}: what was before is in a snapshot (*.checkpoint) of \
-         Kafka's in {METADATA_TOPIC}-0, which this release can not read. Nothing was changed; serve this \
-         directory with Kafka, and copy its topics from there (docs/operate.md, Coming from Kafka)"
+        "the metadata log begins at offset {start}, and no whole snapshot (*.checkpoint) of what was before is in \
+         {METADATA_TOPIC}-0: restore that folder from a backup. Nothing was changed"
     )]
     BehindSnapshot {
         /// Its first offset.
         start: Offset,
     },
+    /// A snapshot without its header or footer.
+    #[error("the snapshot does not begin with a header, or not end with a footer")]
+    CutSnapshot,
     /// There are partitions, and no metadata that knows them.
     #[error(
         "{} is missing, and there are partitions beside it: restore it from a backup (to begin anew, \
@@ -247,10 +251,6 @@ impl MetadataLog {
         } else {
             Log::create(dir.path(), name, METADATA_TOPIC_ID, options, sink).await?
         };
-        let start = log.start_offset();
-        if start > Offset::ZERO {
-            return Err(MetadataLogError::BehindSnapshot { start });
-        }
         let end = log.written_end();
         if end < known_end || (end == Offset::ZERO && serves_topics) {
             return Err(MetadataLogError::Shortened {
@@ -265,16 +265,24 @@ impl MetadataLog {
             leader: dir.meta().node_id,
             has_begun: false,
         };
-        let records = opened.replay().await?;
+        let records = opened.replay(&path).await?;
         check_cluster(dir, &path).await?;
         opened.epoch = LeaderEpoch(opened.epoch.0 + 1);
         Ok((opened, records))
     }
 
-    async fn replay(&mut self) -> Result<Vec<Record>, MetadataLogError> {
-        let mut records = Vec::new();
-        let mut next = self.log.start_offset();
-        let end = self.log.written_end();
+    /// Every record, of the log in `dir`: where it does not begin at offset 0, those of a snapshot first.
+    async fn replay(&mut self, dir: &Path) -> Result<Vec<Record>, MetadataLogError> {
+        let (start, end) = (self.log.start_offset(), self.log.written_end());
+        let (mut records, from) = match start > Offset::ZERO {
+            true => {
+                let snapshot = snapshot::newest(dir, (start, end)).await?;
+                self.epoch = snapshot.epoch;
+                (snapshot.records, snapshot.end)
+            }
+            false => (Vec::new(), start),
+        };
+        let mut next = from;
         while next < end {
             let plan = self.log.read_plan(next, end, REPLAY_READ_BYTES).await?;
             let bytes = fs::read_at(&plan.file, plan.position, plan.len as usize)
@@ -285,43 +293,13 @@ impl MetadataLog {
                 })?;
             let mut rest: &[u8] = &bytes;
             while !rest.is_empty() {
-                let header = self.read_batch(rest, next, &mut records)?;
+                let header = read_batch(rest, next, from, &mut records)?.header;
+                self.epoch = self.epoch.max(header.partition_leader_epoch);
                 next = header.last_offset().plus(1);
                 rest = rest.get(header.total_bytes()..).unwrap_or_default();
             }
         }
         Ok(records)
-    }
-
-    fn read_batch(
-        &mut self,
-        bytes: &[u8],
-        at: Offset,
-        records: &mut Vec<Record>,
-    ) -> Result<BatchHeader, MetadataLogError> {
-        let bad_batch = |source| MetadataLogError::Batch { offset: at, source };
-        let batch = records_of(bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad_batch)?;
-        let header = batch.header().clone();
-        // Also after a clean stop: it is read whole anyway, and everything else hangs on it.
-        let whole = bytes.get(..header.total_bytes()).unwrap_or(bytes);
-        if !crc_matches(whole) {
-            return Err(MetadataLogError::Checksum { offset: at });
-        }
-        self.epoch = self.epoch.max(header.partition_leader_epoch);
-        if header.is_control() {
-            return Ok(header);
-        }
-        for record in batch.iter() {
-            let record = record.map_err(bad_batch)?;
-            let decoded = Record::decode(record.value.unwrap_or_default()).map_err(|source| {
-                MetadataLogError::Record {
-                    offset: record.offset,
-                    source,
-                }
-            })?;
-            records.push(decoded);
-        }
-        Ok(header)
     }
 
     /// Offset that the next record will get.
@@ -437,4 +415,42 @@ impl MetadataLog {
     pub fn durable_end(&self) -> Offset {
         self.log.durable_end()
     }
+}
+
+/// One batch as it was read.
+struct ReadBatch {
+    header: BatchHeader,
+    /// Of a control batch.
+    controls: Vec<ControlRecordType>,
+}
+
+/// Takes the records out of the batch that begins with `bytes` at offset `at`, those at `from` and after it.
+fn read_batch(
+    bytes: &[u8],
+    at: Offset,
+    from: Offset,
+    records: &mut Vec<Record>,
+) -> Result<ReadBatch, MetadataLogError> {
+    let bad_batch = |source| MetadataLogError::Batch { offset: at, source };
+    let batch = records_of(bytes, DECOMPRESSED_BATCH_BYTES_MAX).map_err(bad_batch)?;
+    let header = batch.header().clone();
+    // Also after a clean stop: it is read whole anyway, and everything else hangs on it.
+    let whole = bytes.get(..header.total_bytes()).unwrap_or(bytes);
+    if !crc_matches(whole) {
+        return Err(MetadataLogError::Checksum { offset: at });
+    }
+    let mut controls = Vec::new();
+    for record in batch.iter() {
+        let record = record.map_err(bad_batch)?;
+        if header.is_control() {
+            controls.extend(ControlRecordType::of_key(record.key.unwrap_or_default()));
+        } else if record.offset >= from {
+            let decoded = Record::decode(record.value.unwrap_or_default());
+            records.push(decoded.map_err(|source| MetadataLogError::Record {
+                offset: record.offset,
+                source,
+            })?);
+        }
+    }
+    Ok(ReadBatch { header, controls })
 }
