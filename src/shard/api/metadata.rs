@@ -42,7 +42,7 @@ pub(crate) async fn answer(
         true => Audience::Own,
         false => Audience::Foreign,
     };
-    let mut view = shard.view();
+    let view = shard.view();
     // Version 0 says "all topics" by an empty list, later versions by null.
     let mut wanted = request
         .topics
@@ -65,8 +65,8 @@ pub(crate) async fn answer(
         let exists = |name: &str| view.image.topic(name).is_some();
         let missing = names_to_create(wanted, call.pace(), exists).await;
         if !missing.is_empty() {
+            // As in Kafka, who asks is told of them when it asks again.
             refused = create(&shard, missing, call.pace()).await;
-            view = shard.view();
         }
     }
     let topics = rows(&shard, &view, wanted, &refused, audience, call.pace()).await;
