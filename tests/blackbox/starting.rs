@@ -233,7 +233,12 @@ fn a_start_says_how_far_it_is() {
     // With marks that hold, the start would look at it before it opens logs.
     fs::remove_file(broker.data().join("thalweg-written-checkpoint")).ok();
     nix::unistd::mkfifo(&slow, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    let mut child = serve_command(&broker.data(), &Options::default())
+    // A core opens in place: what holds one log up holds up all of its core.
+    let two = Options {
+        shards: Some(2),
+        ..Options::default()
+    };
+    let mut child = serve_command(&broker.data(), &two)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
