@@ -171,12 +171,13 @@ impl Moves {
         }
     }
 
-    /// Tells of the copy, too.
+    /// Tells of the copy, too, until it has become the partition's log.
     pub(crate) fn with_future(&self, partition: &Partition, answer: Answer) -> Answer {
         let Answer::Size(size) = answer else {
             return answer;
         };
-        let of = self.get(partition.id()).filter(|of| of.is_wanted());
+        let is_on_its_way = |of: &Rc<Move>| of.is_wanted() && of.to != partition.dir();
+        let of = self.get(partition.id()).filter(is_on_its_way);
         let future = of.map(|of| FutureSize {
             bytes: of.bytes.get(),
             dir: of.to,

@@ -71,6 +71,9 @@ fn places(client: &mut Connection, topic: &str) -> Places {
             }
         }
     }
+    let is_current = |dir: &str| places.current.iter().any(|row| row.0 == dir);
+    let is_twice = places.future.iter().any(|row| is_current(&row.0));
+    assert!(!is_twice, "a copy beside what it became: {places:?}");
     places
 }
 
