@@ -104,7 +104,9 @@ pub use health::{DirHealth, OldestOperation, Room};
 pub use leftovers::Leftovers;
 pub use log::{AppendBatch, Beginning, Log, LogEvent, LogSink};
 pub use meta_properties::MetaProperties;
-pub use moving::{Found, FutureLog, MoveError, MoveRoom, Rightful, Standing, is_leaving, rightful};
+pub use moving::{
+    Found, FutureLog, MoveError, MoveRoom, Rightful, Standing, Unclosed, is_leaving, rightful,
+};
 pub use name::{NameError, PartitionName};
 pub use next_segment::unnamed_segment;
 pub use options::{Gaps, LogOptions, Opening, Recovery, Unwritten};

@@ -563,6 +563,9 @@ pub const MOVE_ROOM_AGAIN_AFTER_MS: u64 = 500;
 /// The same of bytes in closed segments whose copies are not known to be on the disk.
 pub const MOVE_UNCLOSED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// The same of those segments, each of which takes several flushes, unless they get no fewer any more.
+pub const MOVE_UNCLOSED_SEGMENTS_MAX: usize = 4;
+
 /// Bytes of appends to one log that wait while its place changes; further ones are told to come again.
 pub const MOVE_HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 

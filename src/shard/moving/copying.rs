@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use thalweg_reactor::task;
-use thalweg_storage::{DirHealth, FutureLog, Log, MoveError, MoveRoom};
+use thalweg_storage::{DirHealth, FutureLog, Log, MoveError, MoveRoom, Unclosed};
 use thalweg_types::limits::{
     MOVE_LAST_BYTES_MAX, MOVE_ROOM_AGAIN_AFTER_MS, MOVE_UNCLOSED_BYTES_MAX,
+    MOVE_UNCLOSED_SEGMENTS_MAX,
 };
 
 use super::patience::Patience;
@@ -35,6 +36,26 @@ pub(super) enum Copied {
     NoRoom,
 }
 
+/// How a copy comes nearer to a log that closes segments meanwhile.
+#[derive(Default)]
+struct Closing {
+    /// The least that was left so far: segments, and bytes that were missing.
+    least: Option<(usize, u64)>,
+}
+
+impl Closing {
+    /// True when what is left to be made durable may be done with appends held back: it is little, or gets no less.
+    fn is_near(&mut self, unclosed: Unclosed, missing: u64) -> bool {
+        let left = (unclosed.segments, missing);
+        let gets_less = self.least.is_none_or(|least| left < least);
+        if gets_less {
+            self.least = Some(left);
+        }
+        let is_few = unclosed.segments <= MOVE_UNCLOSED_SEGMENTS_MAX;
+        unclosed.bytes <= MOVE_UNCLOSED_BYTES_MAX && (is_few || !gets_less)
+    }
+}
+
 /// Copies until little is missing.
 pub(super) async fn copy(
     shard: &Shard,
@@ -43,6 +64,7 @@ pub(super) async fn copy(
     room: &mut MoveRoom,
 ) -> Result<Copied, MoveError> {
     let mut is_rolled = false;
+    let mut closing = Closing::default();
     let mut due = Duration::ZERO;
     let mut patience = Patience::default();
     loop {
@@ -62,13 +84,11 @@ pub(super) async fn copy(
         }
         let mut stepped = future.step(&log).await;
         of.note(future);
-        let is_near = future.missing_bytes(&log) <= MOVE_LAST_BYTES_MAX;
+        let missing = future.missing_bytes(&log);
+        let is_near = missing <= MOVE_LAST_BYTES_MAX;
         if stepped.is_ok() && is_near && !is_rolled {
             stepped = roll(&log, &mut is_rolled).await.and(stepped);
-        } else if stepped.is_ok()
-            && is_near
-            && future.unclosed_bytes(&log) <= MOVE_UNCLOSED_BYTES_MAX
-        {
+        } else if stepped.is_ok() && is_near && closing.is_near(future.unclosed(&log), missing) {
             return Ok(Copied::Near(partition));
         }
         match stepped {
@@ -140,4 +160,33 @@ fn budget(shard: &Shard, bytes: u64) -> Duration {
     let view = shard.view();
     let rate = view.config.replica_alter_log_dirs_io_max_bytes_per_second();
     Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unclosed(segments: usize, bytes: u64) -> Unclosed {
+        Unclosed { segments, bytes }
+    }
+
+    #[test]
+    fn kip_113_many_small_segments_are_made_durable_before_appends_are_held_back() {
+        let mut closing = Closing::default();
+        assert!(!closing.is_near(unclosed(168, 1_000), 1_000));
+        assert!(!closing.is_near(unclosed(168, 1_000), 900));
+        assert!(!closing.is_near(unclosed(20, 1_000), 950));
+        assert!(closing.is_near(unclosed(MOVE_UNCLOSED_SEGMENTS_MAX, 1_000), 0));
+        assert!(!closing.is_near(unclosed(1, MOVE_UNCLOSED_BYTES_MAX + 1), 0));
+    }
+
+    /// Where segments are begun faster than their copies are made durable, that would never end.
+    #[test]
+    fn kip_113_appends_are_held_back_where_the_segments_get_no_fewer() {
+        let mut closing = Closing::default();
+        assert!(!closing.is_near(unclosed(168, 1_000), 0));
+        assert!(!closing.is_near(unclosed(167, 1_000), 0));
+        assert!(closing.is_near(unclosed(167, 1_000), 10));
+        assert!(closing.is_near(unclosed(168, 1_000), 0));
+    }
 }

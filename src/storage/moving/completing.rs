@@ -18,6 +18,15 @@ use crate::segment::Segment;
 /// Indexes take one byte for so many of batches, or fewer.
 const INDEXES_SHARE: u64 = 64;
 
+/// Closed segments whose copies are not known to be on the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Unclosed {
+    /// How many; each takes several flushes.
+    pub segments: usize,
+    /// Their bytes of batches.
+    pub bytes: u64,
+}
+
 impl FutureLog {
     /// Copies what is left, and makes all of the copy durable. Nothing may be appended to the log meanwhile. As
     /// long as the [`Standing`] is held, the two are the same.
@@ -133,17 +142,21 @@ impl FutureLog {
         copied.map_or(0, |copied| copied.bytes.min(segment.size.get()))
     }
 
-    /// Bytes of closed segments whose copies are not made durable yet.
+    /// The closed segments whose copies are not made durable yet.
     #[must_use]
-    pub fn unclosed_bytes(&self, log: &Log) -> u64 {
+    pub fn unclosed(&self, log: &Log) -> Unclosed {
         let state = log.inner.state.borrow();
         let closed = state.served().iter().rev().skip(1);
         let is_whole = |segment: &&Rc<Segment>| {
             let copied = self.copied.get(&segment.base);
             copied.is_some_and(|copied| copied.is_whole && Rc::ptr_eq(segment, &copied.of))
         };
-        let unclosed = closed.filter(|segment| !is_whole(segment));
-        unclosed.map(|segment| segment.size.get()).sum()
+        let mut unclosed = Unclosed::default();
+        for segment in closed.filter(|segment| !is_whole(segment)) {
+            unclosed.segments += 1;
+            unclosed.bytes += segment.size.get();
+        }
+        unclosed
     }
 
     fn is_copy_of(&self, log: &Log) -> bool {

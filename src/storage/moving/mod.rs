@@ -19,6 +19,7 @@ mod handing_over;
 mod place;
 mod room;
 
+pub use completing::Unclosed;
 pub use handing_over::Standing;
 pub(crate) use place::{LEAVING, stay};
 pub use place::{Rightful, is_leaving, rightful};

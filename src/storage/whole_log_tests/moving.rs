@@ -10,7 +10,7 @@ use thalweg_types::{Offset, Uuid};
 use super::{TOPIC_ID, TestLog, bytes_of, name, on_plain_engine};
 use crate::{
     DirHealth, Found, FutureLog, Log, LogError, LogOptions, MoveError, MoveRoom, Opening, Recovery,
-    Rightful, Room, StartKept, rightful,
+    Rightful, Room, StartKept, Unclosed, rightful,
 };
 
 /// Two log directories, and a log of a few segments in the first.
@@ -74,9 +74,11 @@ fn kip_113_a_copy_follows_its_log_and_takes_its_place() {
     on_plain_engine(|root| async move {
         let (log, to) = two(&root).await;
         let mut future = future_of(&to).await;
+        let closed = log.log.segment_count() - 1;
+        assert_eq!(future.unclosed(&log.log).segments, closed);
         assert_eq!(copy_all(&mut future, &log.log).await, log.log.size_bytes());
         assert_eq!(future.reached(), log.log.written_end());
-        assert_eq!(future.unclosed_bytes(&log.log), 0);
+        assert_eq!(future.unclosed(&log.log), Unclosed::default());
         let before = log.append(3);
         log.settle().await;
         assert!(!before.is_empty() && future.reached() < log.log.written_end());
