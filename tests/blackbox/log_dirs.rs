@@ -199,8 +199,9 @@ fn commands_do_without(broker: &Broker, led: &[i32], lost: &[i32]) {
     let of_all = |partitions: &[i32]| "kept\nmore\n".repeat(partitions.len());
     let one = led[0].to_string();
     let consume = &["consume", "t", "--exit-at-end"][..];
-    // Those that wait in vain do not wait for long; the others may take their time.
-    let in_vain = &["--timeout", "4"][..];
+    // Those that wait in vain do not wait for long, and have what is there by then on a slow machine, too; the others
+    // may take their time.
+    let in_vain = &["--timeout", "10"][..];
     let told = refused(broker, &[consume, &["--partition", &one]].concat(), 0);
     assert_eq!(told, (of_all(&led[..1]), String::new()));
     let (text, said) = refused(broker, &[consume, in_vain].concat(), 1);

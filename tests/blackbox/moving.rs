@@ -444,11 +444,11 @@ fn st_20_a_move_waits_for_room_above_the_headroom() {
         to,
         "--wait",
         "--timeout",
-        "3",
+        "10",
     ];
     let (_, said) = refused(&broker, &arguments, 1);
     assert!(
-        said.contains("nothing was copied for 3 s (--timeout)"),
+        said.contains("nothing was copied for 10 s (--timeout)"),
         "{said}"
     );
     let line = broker.wait_for_log("the move waits for room");
