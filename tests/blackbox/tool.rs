@@ -18,6 +18,23 @@ pub fn thalweg(arguments: &[&str]) -> Output {
         .expect("the binary runs")
 }
 
+/// Where `broker` is, for a client subcommand, and to be as patient with it as the tests are, unless the arguments say
+/// how long: the disk may be slow.
+fn to(broker: &Broker, arguments: &[&str]) -> Vec<String> {
+    let mut more = vec![
+        "--bootstrap-server".to_owned(),
+        broker.address().to_string(),
+    ];
+    if !arguments.contains(&"--timeout") {
+        more.extend(["--timeout".to_owned(), PATIENCE.as_secs().to_string()]);
+    }
+    more
+}
+
+fn strs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
 /// Runs a client subcommand against `broker`; it must end with `code`. Returns stdout.
 pub fn against(broker: &Broker, arguments: &[&str], code: i32) -> String {
     refused(broker, arguments, code).0
@@ -25,8 +42,7 @@ pub fn against(broker: &Broker, arguments: &[&str], code: i32) -> String {
 
 /// As [`against`]; returns stdout and stderr.
 pub fn refused(broker: &Broker, arguments: &[&str], code: i32) -> (String, String) {
-    let address = broker.address().to_string();
-    let output = thalweg(&[arguments, &["--bootstrap-server", &address]].concat());
+    let output = thalweg(&[arguments, &strs(&to(broker, arguments))].concat());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     let (told, said) = (text(output.stdout), text(output.stderr));
     let ended = output.status.code();
@@ -49,7 +65,7 @@ pub fn command(broker: &Broker, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command
         .args(arguments)
-        .args(["--bootstrap-server", &broker.address().to_string()])
+        .args(to(broker, arguments))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
