@@ -389,7 +389,7 @@ fn kip_113_a_partition_moves_while_it_is_compacted() {
     let broker = Broker::start_with(eager(options("")));
     let mut client = broker.connect();
     let topic = client.create_topic("c", 1, &SMALL_SEGMENTS);
-    let mut end = 40;
+    let mut end = 20;
     append_small(&mut client, &topic, 0..end);
     let (here, there) = here_and_there(&mut client, "c");
     for dir in [&there, &here, &there] {
