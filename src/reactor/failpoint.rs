@@ -20,7 +20,16 @@ pub fn reach(_name: &'static str) -> io::Result<()> {
 }
 
 #[cfg(debug_assertions)]
-pub use armed::reach;
+pub use armed::{pass_at, reach};
+
+/// Whatever waits for a disk reaches this place, of the disk that its file is on.
+pub const DISK: &str = "disk";
+
+/// Something at `path` reaches a place with this name, which is told from the same place elsewhere: a test names it
+/// with a folder that `path` goes through, as in `disk stalled=hold:PATH`. Nothing can fail there.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn pass_at(_name: &'static str, _path: &std::path::Path) {}
 
 /// As [`reach`], where nothing can fail: a test may only want the process to end here.
 #[cfg_attr(not(debug_assertions), inline(always))]
@@ -99,6 +108,17 @@ mod armed {
             .iter()
             .filter(|point| point.name == name)
             .try_for_each(Point::reach)
+    }
+
+    /// See the release form.
+    pub fn pass_at(name: &'static str, path: &Path) {
+        for point in POINTS.iter() {
+            let folder = point.name.strip_prefix(name);
+            let folder = folder.and_then(|rest| rest.strip_prefix(' '));
+            if folder.is_some_and(|folder| path.iter().any(|part| part == folder)) {
+                let _ = point.reach();
+            }
+        }
     }
 
     impl Point {

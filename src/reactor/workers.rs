@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use crate::context;
@@ -65,6 +66,35 @@ pub(crate) fn start_all() {
     }
 }
 
+/// Pools that a directory has for itself, of the names of those of the process.
+struct Own {
+    directory: PathBuf,
+    pools: [Pool; 4],
+}
+
+static OWN: RwLock<Vec<&'static Own>> = RwLock::new(Vec::new());
+
+/// Gives a directory worker threads of its own, for as long as the process lives: where its disk does not answer,
+/// what waits for it holds up no work in other directories. What lies in it is known by paths that begin with this
+/// one. A second call for a directory does nothing.
+pub fn give_threads(directory: &Path) {
+    let mut own = OWN.write().unwrap_or_else(PoisonError::into_inner);
+    if own.iter().any(|own| own.directory == directory) {
+        return;
+    }
+    let given: &'static Own = Box::leak(Box::new(Own {
+        directory: directory.to_owned(),
+        pools: [
+            Pool::of_short_calls(NAMESPACE.shared.name, NAMESPACE_THREADS_MAX),
+            Pool::new(REAPER.shared.name, REAPER_THREADS_MAX),
+            Pool::new(SYNCERS.shared.name, SYNCER_THREADS_MAX),
+            Pool::new(FLUSHERS.shared.name, FLUSHER_THREADS_MAX),
+        ],
+    }));
+    given.pools.iter().for_each(Pool::start_rest);
+    own.push(given);
+}
+
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// What the jobs of a pool are.
@@ -118,6 +148,17 @@ impl Pool {
                 work: Condvar::new(),
             }),
         }
+    }
+
+    /// The pool of this kind for what lies at `path`.
+    pub(crate) fn at(&'static self, path: &Path) -> &'static Pool {
+        let own = OWN.read().unwrap_or_else(PoisonError::into_inner);
+        let of_directory = own.iter().find(|own| path.starts_with(&own.directory));
+        let of_kind = |own: &&'static Own| {
+            let mut pools = own.pools.iter();
+            pools.find(|pool| pool.shared.name == self.shared.name)
+        };
+        of_directory.and_then(of_kind).unwrap_or(self)
     }
 
     /// Queues a job that nobody waits for.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use thalweg_config::BrokerConfig;
 use thalweg_control::{DirFound, DirIndex, Ended, LogDirs, Start, StoppedPartition};
-use thalweg_reactor::process;
+use thalweg_reactor::{fs, process};
 use thalweg_storage::{
     CleanMark, DirHealth, DirectoryState, FormatPolicy, LogDir, LogDirError, OpenPolicy,
 };
@@ -28,6 +28,10 @@ pub(super) async fn open(
 ) -> anyhow::Result<(LogDirs, Start)> {
     let dirs = data_dirs(&args.settings, config);
     let all = dirs.all();
+    if all.len() > 1 {
+        // One disk that does not answer holds up nothing of the others.
+        all.iter().for_each(|dir| fs::give_threads(dir));
+    }
     let configured = config.cluster_id().map(|id| ClusterId(id.to_owned()));
     let may_format = args.settings.config.is_none() && are_blank(&all).await;
     let policy = |cluster_id: &Option<ClusterId>| OpenPolicy {

@@ -49,6 +49,7 @@ fn submit(op: &mut Op) -> Result<usize, i32> {
     match op {
         Op::Write(write) => {
             failpoint::reach("plain write").map_err(|error| error.raw_os_error().unwrap_or(0))?;
+            failpoint::pass_at(failpoint::DISK, write.file().path());
             let slices: Vec<_> = write.rest().take(IOVECS_MAX).collect();
             disk::write(write.file(), write.position(), &slices, |slices| {
                 let slices: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();

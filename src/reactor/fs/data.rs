@@ -9,6 +9,7 @@ use super::file::{FDATASYNC, File, FsError};
 use super::under_way::Writing;
 use crate::disk::{self, Operation};
 use crate::engine::{self, Op, ReadOp, WriteOp};
+use crate::failpoint;
 use crate::sys::{self, Advice};
 use crate::workers::{FLUSHERS, SYNCERS};
 
@@ -166,7 +167,10 @@ fn advise(file: &File, offset: u64, len: u64, advice: Advice) {
 /// # Errors
 /// The kernel's.
 pub async fn sync_data(file: &File) -> io::Result<()> {
-    SYNCERS.run(flush_of(file.clone(), || ())).await
+    SYNCERS
+        .at(file.path())
+        .run(flush_of(file.clone(), || ()))
+        .await
 }
 
 /// As [`sync_data`], on the few threads for flushes in the background. `covered` is called right before the flush begins: what it says was written then,
@@ -179,7 +183,10 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    FLUSHERS.run(flush_of(file.clone(), covered)).await
+    FLUSHERS
+        .at(file.path())
+        .run(flush_of(file.clone(), covered))
+        .await
 }
 
 /// The work of a thread that flushes.
@@ -188,6 +195,7 @@ pub(super) fn flush_of<T>(
     covered: impl FnOnce() -> T,
 ) -> impl FnOnce() -> io::Result<T> {
     move || {
+        failpoint::pass_at(failpoint::DISK, file.path());
         let covered = covered();
         let synced = disk::flush(Operation::Sync(&file), || file.std().sync_data());
         synced.map_err(|error| FsError::wrap(FDATASYNC, file.path(), None, error))?;

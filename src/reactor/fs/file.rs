@@ -141,7 +141,8 @@ impl AsFd for File {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            REAPER.submit(Box::new(move || drop(file)));
+            let path = self.renamed.get().unwrap_or(&self.path);
+            REAPER.at(path).submit(Box::new(move || drop(file)));
         }
     }
 }

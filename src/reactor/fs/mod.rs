@@ -27,3 +27,5 @@ pub use namespace::{
 };
 pub use syncer::{Syncer, Unflushed};
 pub use under_way::let_writes_end;
+
+pub use crate::workers::give_threads;

@@ -16,6 +16,7 @@ use nix::unistd::syncfs;
 use super::file::{FSYNC, FSYNC_DIRECTORY, File, FsError, OpenMode, SYNCFS};
 use crate::disk::{self, Operation, flush, perform};
 use crate::engine::{Op, WriteOp, run_op};
+use crate::failpoint;
 use crate::sys;
 use crate::workers::{NAMESPACE, Pool, REAPER, SYNCERS};
 
@@ -69,21 +70,28 @@ pub struct Space {
     pub usable_bytes: u64,
 }
 
-async fn run<T, F>(pool: &Pool, operation: &'static str, path: &Path, work: F) -> io::Result<T>
+async fn run<T, F>(
+    pool: &'static Pool,
+    operation: &'static str,
+    path: &Path,
+    work: F,
+) -> io::Result<T>
 where
     T: Send + 'static,
     F: FnOnce(&Path) -> io::Result<T> + Send + 'static,
 {
     let path = path.to_owned();
-    pool.run(move || {
-        work(&path).map_err(|error| {
-            if error.get_ref().is_some_and(|inside| inside.is::<FsError>()) {
-                return error; // names its path already
-            }
-            FsError::wrap(operation, &path, None, error)
+    pool.at(&path)
+        .run(move || {
+            failpoint::pass_at(failpoint::DISK, &path);
+            work(&path).map_err(|error| {
+                if error.get_ref().is_some_and(|inside| inside.is::<FsError>()) {
+                    return error; // names its path already
+                }
+                FsError::wrap(operation, &path, None, error)
+            })
         })
-    })
-    .await
+        .await
 }
 
 /// Opens a file. A missing directory entry is not made durable by this: see [`sync_dir`].
