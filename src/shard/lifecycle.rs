@@ -1,6 +1,7 @@
 //! A shard's life: its thread, its first view, the commands of the control plane, its end.
 
 mod applying;
+mod opening;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,13 +17,14 @@ use thalweg_control::{
 };
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, ShardNet};
+use thalweg_reactor::event::Event;
 use thalweg_reactor::net::Stream;
 use thalweg_reactor::{
     LogGate, Pinning, Runtime, RuntimeOptions, mailbox, process, spawn_shard_thread, task, time,
 };
 use thalweg_storage::{CleanerPool, DirHealth, Log, LogOptions, Scrubber};
-use thalweg_types::ShardId;
 use thalweg_types::limits::{MAILBOX_MESSAGES_MAX, PARTITIONS_AT_ONCE};
+use thalweg_types::{IdMap, ShardId, TopicPartition};
 
 use crate::admission::Admission;
 use crate::append_group::AppendGroup;
@@ -43,6 +45,9 @@ const METRICS_WINDOW: Duration = Duration::from_secs(60);
 
 /// How long a stopping shard waits for its connections to flush their answers.
 const CONNECTION_DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// How long a stopping shard waits for partitions that are being opened or deleted.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
 
 /// How often partitions that could not be opened for lack of room or rights are tried again.
 const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(2);
@@ -154,6 +159,10 @@ struct Lifecycle {
     serves: Cell<bool>,
     /// Partitions that the system had no room or no right to open, tried again in a while.
     waiting: RefCell<Vec<PartitionToOpen>>,
+    /// Partitions that are being opened, and what their end opens.
+    opening_now: RefCell<IdMap<TopicPartition, Event>>,
+    /// Partitions that are being deleted.
+    parting: RefCell<IdMap<TopicPartition, Event>>,
 }
 
 async fn run(setup: ShardSetup, engine: Engine) {
@@ -189,6 +198,8 @@ async fn run(setup: ShardSetup, engine: Engine) {
         opening: setup.opening,
         serves: Cell::new(false),
         waiting: RefCell::default(),
+        opening_now: RefCell::default(),
+        parting: RefCell::default(),
     });
     let mut commands = setup.commands;
     while let Some(command) = life.next_command(&mut commands).await {
@@ -201,10 +212,11 @@ async fn run(setup: ShardSetup, engine: Engine) {
                 reconfigured,
                 done,
             } => {
-                let applied = life.apply(view, open, delete).await;
+                let applying = life.apply(view, open, delete).await;
                 life.shard.coordinators.on_topics_removed(&removed);
                 life.reconfigure(&reconfigured);
-                let _ = done.send(applied);
+                // What waits for a disk yet holds up no other command.
+                task::spawn(async move { drop(done.send(applying.ended().await)) });
             }
             ShardCommand::DirectoryFailed { dir, done } => life.lose_directory(dir, done),
             ShardCommand::Scrape { reply } => {
@@ -330,7 +342,7 @@ impl Lifecycle {
             }
             match time::timeout(OPEN_AGAIN_EVERY, commands.recv()).await {
                 Ok(command) => return command,
-                Err(_) => self.open_waiting().await,
+                Err(_) => self.open_waiting(),
             }
         }
     }
@@ -368,6 +380,16 @@ impl Lifecycle {
         metrics.clone()
     }
 
+    /// Returns when no partition is being opened or deleted.
+    async fn settled(&self) {
+        for of in [&self.opening_now, &self.parting] {
+            let under_way: Vec<_> = of.borrow().values().cloned().collect();
+            for one in under_way {
+                one.wait().await;
+            }
+        }
+    }
+
     /// Answers what was admitted, then closes every log with everything flushed.
     async fn stop(&self) -> Vec<StoppedPartition> {
         self.net.begin_stop();
@@ -377,6 +399,11 @@ impl Lifecycle {
             .is_err()
         {
             self.net.close_all();
+        }
+        if time::timeout(SETTLE_MAX, self.settled()).await.is_err() {
+            tracing::warn!(
+                "a disk does not answer: stopping before all partitions are opened and deleted"
+            );
         }
         self.shard.coordinators.close_all();
         self.shard.moves.stop().await;

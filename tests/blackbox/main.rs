@@ -45,6 +45,7 @@ mod seeing;
 mod service;
 mod sessions;
 mod smoke;
+mod stalled;
 mod starting;
 mod tool;
 mod topics;

@@ -2,73 +2,25 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thalweg_config::TopicConfig;
 use thalweg_control::{
-    Applied, ApplyFailure, ClusterView, DirIndex, NotOpen, PartitionToOpen, Reconfigured,
+    ApplyFailure, ClusterView, DirIndex, NotOpen, PartitionToOpen, Reconfigured,
 };
-use thalweg_metadata::names::OFFSETS_TOPIC;
-use thalweg_reactor::{in_place, oneshot, task};
+use thalweg_reactor::event::Event;
+use thalweg_reactor::oneshot;
+use thalweg_reactor::task::{self, Task};
 use thalweg_storage::{LogOptions, PartitionName, Recovery, Unwritten, set_partition_aside};
-use thalweg_types::limits::PARTITIONS_AT_ONCE;
 use thalweg_types::{Offset, TopicPartition};
 
 use super::Lifecycle;
+use super::opening::{Applying, OPEN_PATIENCE};
 use crate::partition::{OpenContext, Partition, PartitionError};
-use crate::together;
 
 impl Lifecycle {
-    pub(super) async fn open_waiting(self: &Rc<Self>) {
-        let view = self.shard.view();
-        for (wanted, opened) in self.open_all(&view, self.waiting.take()).await {
-            let name = PartitionName::new(wanted.topic.clone(), wanted.id.partition.0);
-            match opened {
-                Ok(partition) => {
-                    tracing::info!(partition = %name, "opened: the cause has passed");
-                    if let Some(start) = untold_start(&wanted, &partition) {
-                        let shard = Rc::clone(&self.shard);
-                        // The control plane may be waiting for this task. What fails is said there.
-                        task::spawn(
-                            async move { shard.control.record_log_starts(vec![start]).await },
-                        );
-                    }
-                    if let Some(partition) = Self::of_offsets(&wanted, partition) {
-                        let coordinators = &self.shard.coordinators;
-                        coordinators.open(partition, &self.shard.config);
-                    }
-                }
-                Err(error) if error.may_pass() => self.waiting.borrow_mut().push(wanted),
-                Err(error) => {
-                    tracing::error!(partition = %name, %error, "offline, and not tried again");
-                }
-            }
-        }
-    }
-
-    /// Opens partitions, several at a time; in no certain order.
-    async fn open_all(
-        self: &Rc<Self>,
-        view: &Arc<ClusterView>,
-        wanted: Vec<PartitionToOpen>,
-    ) -> Vec<(PartitionToOpen, Result<Rc<Partition>, PartitionError>)> {
-        let (life, view) = (Rc::clone(self), Arc::clone(view));
-        together::each(wanted, PARTITIONS_AT_ONCE, move |wanted| {
-            let (life, view) = (Rc::clone(&life), Arc::clone(&view));
-            async move {
-                let opening = life.open(&view, &wanted);
-                let opened = match life.serves.get() {
-                    true => opening.await,
-                    // Nobody waits for this core yet, and the logs of a start are many.
-                    false => in_place(opening).await,
-                };
-                (wanted, opened)
-            }
-        })
-        .await
-    }
-
     /// Opens one partition and serves it from then on.
-    async fn open(
+    pub(super) async fn open(
         &self,
         view: &ClusterView,
         wanted: &PartitionToOpen,
@@ -88,7 +40,7 @@ impl Lifecycle {
             local: self.shard.config.node_id(),
             dir,
             options: LogOptions {
-                health,
+                health: Arc::clone(&health),
                 ..log_options(&config, &self.log_options)
             },
             config: &config,
@@ -100,6 +52,11 @@ impl Lifecycle {
         let opened = Partition::open(wanted, context).await;
         self.opening.one_done();
         let partition = opened?;
+        if health.failure().is_some() {
+            // Whoever is told of that may have looked for what is open here already.
+            partition.fail();
+            return Err(PartitionError::DirectoryOffline);
+        }
         self.shard.insert_partition(Rc::clone(&partition));
         if let Some(found) = &wanted.future {
             let compacts = config.cleanup_policy().compact;
@@ -108,68 +65,27 @@ impl Lifecycle {
         Ok(partition)
     }
 
-    /// The partition, if its groups are to be loaded; that needs the view that the partition is in.
-    fn of_offsets(wanted: &PartitionToOpen, partition: Rc<Partition>) -> Option<Rc<Partition>> {
-        (wanted.topic == OFFSETS_TOPIC).then_some(partition)
-    }
-
-    /// Opens and closes logs, then routes by the new view.
+    /// Stops serving partitions, and opens and closes logs; then routes by the new view. A disk that does not answer holds
+    /// that up for no longer than [`OPEN_PATIENCE`]: what is opened there is not served until it is, and goes on being
+    /// opened, as goes on what is deleted there. What is given back ends with that.
+    ///
+    /// Partitions of one name must not be among those that are being deleted and those to open, on whatever shard.
     pub(super) async fn apply(
         self: &Rc<Self>,
         view: Arc<ClusterView>,
         open: Vec<PartitionToOpen>,
         delete: Vec<TopicPartition>,
-    ) -> Applied {
-        let Applied {
-            mut failures,
-            mut marks,
-            mut starts,
-        } = Applied::default();
-        for id in delete {
-            self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
-            self.shard.coordinators.close(id);
-            self.shard.moves.leave(id).await;
-            match self.shard.remove_partition(id) {
-                Some(partition) => {
-                    if let Err(error) = partition.delete().await {
-                        failures.push(ApplyFailure {
-                            line: format!("{}: not deleted: {error}", partition.name()),
-                            not_open: None,
-                        });
-                    }
-                }
-                None => {
-                    let freed = self.free_name(id).await;
-                    failures.extend(freed.err().map(|line| ApplyFailure {
-                        line,
-                        not_open: None,
-                    }));
-                }
-            }
+    ) -> Rc<Applying> {
+        let parting = delete.into_iter().map(|id| self.part_from(id)).collect();
+        let applying = Applying::new(&open, parting);
+        self.begin_to_open(&view, open, &applying);
+        match self.serves.get() {
+            true => applying.wait(OPEN_PATIENCE).await,
+            false => applying.wait(Duration::MAX).await,
         }
-        let mut of_offsets = Vec::new();
-        for (wanted, opened) in self.open_all(&view, open).await {
-            let error = match opened {
-                Ok(partition) => {
-                    starts.extend(untold_start(&wanted, &partition));
-                    if !self.serves.get()
-                        && let Some(mark) = partition.new_mark()
-                    {
-                        // The file gets it with all others of the start.
-                        partition.on_mark_recorded(mark);
-                        marks.push((partition.id(), mark));
-                    }
-                    of_offsets.extend(Self::of_offsets(&wanted, partition));
-                    continue;
-                }
-                Err(error) => error,
-            };
-            let reason = error.to_string();
-            self.shard.mark_offline(wanted.id, wanted.dir, reason);
-            failures.extend(refused(&wanted, &error));
-            if error.may_pass() {
-                self.waiting.borrow_mut().push(wanted);
-            }
+        for (id, dir) in applying.left() {
+            let reason = "its disk does not answer; opened when it does".to_owned();
+            self.shard.mark_offline(id, dir, reason);
         }
         if let Some(admission) = &self.admission
             && *view.config != *self.shard.view().config
@@ -178,15 +94,55 @@ impl Lifecycle {
         }
         self.shard.adopt_view(view);
         self.begin_to_serve();
-        for partition in of_offsets {
+        for partition in applying.adopted() {
             let coordinators = &self.shard.coordinators;
             coordinators.open(partition, &self.shard.config);
         }
-        Applied {
-            failures,
-            marks,
-            starts,
+        applying
+    }
+
+    /// Deletes a partition, beside all else. Gives what went wrong.
+    fn part_from(self: &Rc<Self>, id: TopicPartition) -> Task<Option<ApplyFailure>> {
+        self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
+        self.shard.coordinators.close(id);
+        let view = self.shard.view();
+        let topic = view.image.topic_by_id(id.topic);
+        let name = topic.map(|topic| PartitionName::new(topic.name.to_string(), id.partition.0));
+        let gone = Event::new();
+        self.parting.borrow_mut().insert(id, gone.clone());
+        let life = Rc::clone(self);
+        task::spawn(async move {
+            let failure = life.delete(id, name).await;
+            life.parting.borrow_mut().remove(&id);
+            gone.open();
+            failure
+        })
+    }
+
+    async fn delete(
+        &self,
+        id: TopicPartition,
+        name: Option<PartitionName>,
+    ) -> Option<ApplyFailure> {
+        let opening = self.opening_now.borrow().get(&id).cloned();
+        if let Some(opening) = opening {
+            opening.wait().await;
+            self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
+            self.shard.coordinators.close(id);
         }
+        self.shard.moves.leave(id).await;
+        let line = match self.shard.remove_partition(id) {
+            Some(partition) => {
+                let deleted = partition.delete().await;
+                let said = |error| format!("{}: not deleted: {error}", partition.name());
+                deleted.err().map(said)
+            }
+            None => self.free_name(id, name).await.err(),
+        };
+        line.map(|line| ApplyFailure {
+            line,
+            not_open: None,
+        })
     }
 
     /// Nobody can ask for a coordinator before all shards of a start have come so far.
@@ -199,19 +155,21 @@ impl Lifecycle {
     }
 
     /// The log of a deleted partition could not be opened: what is in its directory is kept, and the
-    /// next topic of that name finds none. Must run before the view without the topic is adopted. In a
-    /// directory that does not work it stays; the next start that finds it there sets it aside.
-    async fn free_name(&self, id: TopicPartition) -> Result<(), String> {
+    /// next topic of that name finds none. In a directory that does not work it stays; the next start that finds it there
+    /// sets it aside.
+    async fn free_name(
+        &self,
+        id: TopicPartition,
+        name: Option<PartitionName>,
+    ) -> Result<(), String> {
         let dir = self.shard.forget_offline(id);
         let health = dir.map(|dir| self.shard.dir(dir));
         let Some(health) = health.filter(|health| health.failure().is_none()) else {
             return Ok(());
         };
-        let view = self.shard.view();
-        let Some(topic) = view.image.topic_by_id(id.topic) else {
+        let Some(name) = name else {
             return Ok(());
         };
-        let name = PartitionName::new(topic.name.to_string(), id.partition.0);
         match set_partition_aside(health.path(), name.clone()).await {
             Ok(Some(to)) => {
                 tracing::warn!(partition = %name, to = %to.display(),
@@ -256,7 +214,7 @@ impl Lifecycle {
 
 /// Where a log begins that begins above what the checkpoint says, as after retention on a full disk, or a Kafka's: from here
 /// on it is held against that.
-fn untold_start(
+pub(super) fn untold_start(
     wanted: &PartitionToOpen,
     partition: &Partition,
 ) -> Option<(TopicPartition, Offset)> {
@@ -266,7 +224,7 @@ fn untold_start(
 }
 
 /// What to say of a partition that could not be opened. Of a whole directory it is said once, elsewhere.
-fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> Option<ApplyFailure> {
+pub(super) fn refused(wanted: &PartitionToOpen, error: &PartitionError) -> Option<ApplyFailure> {
     if matches!(error, PartitionError::DirectoryOffline) {
         return None;
     }
@@ -299,7 +257,7 @@ fn segment_ms(config: &TopicConfig) -> i64 {
 }
 
 /// A topic's properties as its logs obey them.
-fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
+pub(super) fn log_options(config: &TopicConfig, shared: &LogOptions) -> LogOptions {
     LogOptions {
         segment_bytes: config.segment_bytes(),
         segment_ms: segment_ms(config),

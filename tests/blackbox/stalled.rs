@@ -1,0 +1,106 @@
+//! One log directory of two whose disk does not answer: what does not need it goes on. What waits for the disk is held
+//! up at a failpoint of the test build.
+
+use std::time::{Duration, Instant};
+
+use thalweg_protocol::ErrorCode;
+use thalweg_protocol::messages::{DeleteTopicsRequest, delete_topics_request};
+
+use crate::batch::plain;
+use crate::broker::{Broker, Options};
+use crate::gate::Gate;
+use crate::wire::{Connection, Topic, error};
+
+const FILE: &str = "log.dirs=DATA/quick, DATA/stalled\nlisteners=PLAINTEXT://127.0.0.1:0\n\
+                    offsets.topic.num.partitions=4\nthalweg.engine=plain\n";
+/// What does not need the disk is over by then, on a machine that is busy with other tests.
+const SOON: Duration = Duration::from_secs(5);
+const DELETE_VERSION: i16 = 6;
+
+/// A broker of two directories, and a gate that holds up all that waits for the disk of one. The metadata log is in the
+/// other.
+fn broker() -> (Gate, Broker) {
+    let (gate, gated) = Gate::at("disk stalled");
+    let broker = Broker::start_with(Options {
+        config: Some(FILE.to_owned()),
+        ..gated
+    });
+    (gate, broker)
+}
+
+/// A topic of two partitions, and which of them is where: first the one in the directory that works.
+fn in_both(broker: &Broker, client: &mut Connection, name: &str) -> (Topic, [i32; 2]) {
+    let topic = client.create_topic(name, 2, &[]);
+    for partition in 0..2 {
+        client.append(&topic, partition, plain(&["kept"]));
+    }
+    let is_stalled = |partition: &i32| {
+        let folder = format!("stalled/{name}-{partition}");
+        broker.data().join(folder).is_dir()
+    };
+    let (stalled, quick): (Vec<i32>, Vec<i32>) = (0..2).partition(is_stalled);
+    (topic, [quick[0], stalled[0]])
+}
+
+fn deletion(name: &str, timeout_ms: i32) -> DeleteTopicsRequest {
+    DeleteTopicsRequest {
+        topics: vec![delete_topics_request::DeleteTopicState {
+            name: Some(name.to_owned()),
+            ..Default::default()
+        }],
+        timeout_ms,
+        ..Default::default()
+    }
+}
+
+/// A connection with a deletion on its way.
+fn deleting(broker: &Broker, name: &str, timeout_ms: i32) -> Connection {
+    let mut client = broker.connect();
+    client.send(&deletion(name, timeout_ms), DELETE_VERSION);
+    client
+}
+
+fn deleted(client: &mut Connection) -> ErrorCode {
+    let answer = client.receive::<DeleteTopicsRequest>(DELETE_VERSION).1;
+    error(answer.responses[0].error_code)
+}
+
+fn soon<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let result = work();
+    let took = began.elapsed();
+    assert!(took < SOON, "{what} took {took:?}");
+    result
+}
+
+fn is_gone(broker: &Broker, name: &str) {
+    let folders = ["quick/", "stalled/"].map(|dir| broker.data().join(dir));
+    for folder in folders {
+        let entries = std::fs::read_dir(folder).expect("a directory");
+        for entry in entries {
+            let entry = entry.expect("an entry").file_name();
+            let entry = entry.to_string_lossy().into_owned();
+            let is_left = entry.starts_with(name) && !entry.ends_with("-delete");
+            assert!(!is_left, "{entry}");
+        }
+    }
+}
+
+/// A shard that deletes a partition there answers scrapes.
+#[test]
+fn st_23_a_deletion_that_waits_for_a_disk_holds_up_no_scrape() {
+    let (gate, mut broker) = broker();
+    let mut client = broker.connect();
+    in_both(&broker, &mut client, "going");
+    gate.close();
+    let mut waiting = deleting(&broker, "going", 600_000);
+    for _ in 0..20 {
+        assert_eq!(soon("a look", || broker.get("/healthz")).0, 200);
+    }
+    assert_eq!(broker.metric("thalweg_log_dirs_offline", &[]), 0.0);
+    assert!(!waiting.has_answer());
+    gate.release();
+    assert_eq!(deleted(&mut waiting), ErrorCode::None);
+    is_gone(&broker, "going");
+    broker.stop();
+}
