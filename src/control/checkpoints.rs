@@ -1,6 +1,8 @@
 //! The checkpoint files in the root of one log directory, as this process will leave them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thalweg_storage::{
     BoundOffsets, Checkpoint, CleanMark, LogDir, LogError, MAY_HAVE_HOLES, PartitionName,
@@ -29,7 +31,7 @@ pub(crate) struct Entries {
 /// inherit it, and a log start above its end would empty the new log (ST-13). So none is made before the
 /// files are rid of it ([`Checkpoints::catch_up`]), and what holds for long names its topic by the id.
 pub struct Checkpoints {
-    dir: LogDir,
+    dir: Arc<LogDir>,
     recovery_points: PartitionOffsets,
     /// The same by topic ids.
     known_points: RecoveryPoints,
@@ -43,7 +45,7 @@ pub struct Checkpoints {
     /// As the last life left them until all logs are open; then of this one.
     marks: BoundOffsets,
     /// The files still have entries of partitions that are gone.
-    is_behind: bool,
+    is_behind: Arc<AtomicBool>,
 }
 
 impl Checkpoints {
@@ -60,21 +62,24 @@ impl Checkpoints {
             damaged_after_kill: dir.bound(Checkpoint::DamagedAfterKill).clone(),
             accepted_gaps: dir.bound(Checkpoint::AcceptedGaps).clone(),
             marks: dir.found_marks().clone(),
-            is_behind: false,
-            dir,
+            is_behind: Arc::default(),
+            dir: Arc::new(dir),
         }
     }
 
-    /// The log directory.
-    #[must_use]
-    pub fn dir(&self) -> &LogDir {
-        &self.dir
+    /// The log directory, beside what is written into it.
+    pub(crate) fn shared_dir(&self) -> Arc<LogDir> {
+        Arc::clone(&self.dir)
     }
 
-    /// As [`Checkpoints::dir`].
-    #[must_use]
-    pub fn dir_mut(&mut self) -> &mut LogDir {
-        &mut self.dir
+    /// Whether [`Checkpoints::catch_up`] has something to do.
+    pub(crate) fn behind(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_behind)
+    }
+
+    /// The log directory, as long as nothing shares it.
+    pub(crate) fn dir_mut(&mut self) -> Option<&mut LogDir> {
+        Arc::get_mut(&mut self.dir)
     }
 
     /// Says that these partitions are as Kafka left them, where the directory had no recovery points by id, and takes
@@ -113,11 +118,11 @@ impl Checkpoints {
     /// # Errors
     /// See [`LogError`].
     pub(crate) async fn catch_up(&mut self) -> Result<(), LogError> {
-        if self.is_behind {
+        if self.is_behind.load(Ordering::Relaxed) {
             self.write().await?;
             self.write_rare().await?;
             self.dir.write_marks(&self.marks).await?;
-            self.is_behind = false;
+            self.is_behind.store(false, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -133,7 +138,7 @@ impl Checkpoints {
     ) -> Result<(), LogError> {
         let before = self.known_points.len();
         self.known_points.retain(|id, _| keep_id(*id));
-        self.is_behind |= self.known_points.len() < before;
+        let mut fell = self.known_points.len() < before;
         let keep_bound = |name: &PartitionName, topic: Option<TopicId>| {
             let of = topic.map(|topic| TopicPartition {
                 topic,
@@ -141,7 +146,6 @@ impl Checkpoints {
             });
             keep(name) && of.is_none_or(&keep_id)
         };
-        let mut fell = false;
         for bound in self.bound() {
             fell |= bound.retain(keep_bound);
         }
@@ -150,7 +154,9 @@ impl Checkpoints {
             map.retain(|name, _| keep(name));
             fell |= map.len() < before;
         }
-        self.is_behind |= fell;
+        if fell {
+            self.is_behind.store(true, Ordering::Relaxed);
+        }
         self.catch_up().await
     }
 
@@ -360,7 +366,7 @@ impl Checkpoints {
     /// # Errors
     /// See [`LogError`]; the next start then recovers.
     pub async fn close(
-        mut self,
+        &mut self,
         metadata_end: Option<Offset>,
         stopped: Vec<StoppedPartition>,
     ) -> Result<CleanMark, LogError> {

@@ -1,14 +1,17 @@
 //! The controller of a one-node cluster: one request at a time, each durable before it shows.
 
 mod admin;
+mod changes;
 mod directories;
 mod opening;
 mod owed;
 mod reading;
 mod topics;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use thalweg_config::BrokerConfig;
@@ -18,10 +21,10 @@ use thalweg_metadata::{
 };
 use thalweg_protocol::ErrorCode;
 use thalweg_reactor::time::Instant;
-use thalweg_reactor::{mailbox, oneshot, process, time};
+use thalweg_reactor::{mailbox, oneshot, process, task, time};
 use thalweg_storage::{LogError, PartitionName, Recovery};
 use thalweg_types::limits::{HANDLES_KEPT_MAX, HANDLES_KEPT_MIN};
-use thalweg_types::{Offset, ShardId, TimestampMs, TopicPartition, Uuid};
+use thalweg_types::{Offset, ShardId, TimestampMs, TopicId, TopicPartition, Uuid};
 
 use crate::facts::Facts;
 use crate::log_dirs::{LogDirs, despite_lack_of_room};
@@ -29,6 +32,7 @@ use crate::loggers::Loggers;
 use crate::metadata_log::{MetadataLog, MetadataLogError};
 use crate::requests::{ControlRequest, PartitionToOpen, Reconfigured, ShardCommand};
 use crate::view::{ClusterView, Endpoint};
+use changes::{Rest, Unfinished, when_done};
 use owed::Owed;
 pub use reading::ReadMetadata;
 
@@ -130,6 +134,9 @@ enum CommitError {
     Log(#[from] MetadataLogError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// A disk that new partitions go to does not answer.
+    #[error("the disk of a log directory that new partitions go to does not answer")]
+    Silent,
     /// Entries of deleted partitions are still in the checkpoints, and new ones of their names would have them.
     #[error("the checkpoints still have deleted partitions: {0}")]
     Checkpoints(#[from] LogError),
@@ -152,7 +159,8 @@ pub struct Controller {
     partitions_max: usize,
     loggers: Arc<Loggers>,
     /// What could not be made durable, and when that was last said.
-    not_recorded: BTreeMap<&'static str, Instant>,
+    not_recorded: Rc<RefCell<BTreeMap<&'static str, Instant>>>,
+    unfinished: Rc<RefCell<Unfinished>>,
 }
 
 /// What the controller leaves to whoever stops the broker.
@@ -229,7 +237,8 @@ impl Controller {
             facts: setup.facts,
             partitions_max: partitions_max(),
             loggers: setup.loggers,
-            not_recorded: BTreeMap::new(),
+            not_recorded: Rc::default(),
+            unfinished: Rc::default(),
         };
         controller.open().await?;
         controller.facts.set_cluster(&controller.view);
@@ -248,7 +257,8 @@ impl Controller {
             match request {
                 ControlRequest::Stop => break,
                 ControlRequest::CreateTopics { request, reply } => {
-                    let _ = reply.send(self.create_topics(&request).await);
+                    let (answer, rest) = self.create_topics(&request).await;
+                    when_done(rest, request.timeout_ms, answer, reply);
                 }
                 ControlRequest::AutoCreate { names, reply } => {
                     let _ = reply.send(self.auto_create(&names).await);
@@ -266,7 +276,8 @@ impl Controller {
                     version,
                     reply,
                 } => {
-                    let _ = reply.send(self.delete_topics(&request, version).await);
+                    let (answer, rest) = self.delete_topics(&request, version).await;
+                    when_done(rest, request.timeout_ms, answer, reply);
                 }
             }
         }
@@ -290,40 +301,40 @@ impl Controller {
         failure: &'static str,
         records: Vec<Record>,
         rows: impl Iterator<Item = (&'r mut i16, &'r mut Option<String>)>,
-    ) {
-        let Err(error) = self.commit(records).await else {
-            return;
+    ) -> Rest {
+        let error = match self.commit(records).await {
+            Ok(rest) => return rest,
+            Err(error) => error,
         };
         tracing::error!(%error, "{failure}");
         for (code, message) in rows.filter(|(code, _)| **code == 0) {
-            let refusal = not_durable();
+            let refusal = refused(&error);
             *code = refusal.code.code();
             *message = Some(refusal.message);
         }
+        Rest::default()
     }
 
-    /// Durable first, visible second.
-    async fn commit(&mut self, records: Vec<Record>) -> Result<(), CommitError> {
+    /// Durable first, visible second. What is left to do then waits for a disk that does not answer.
+    async fn commit(&mut self, records: Vec<Record>) -> Result<Rest, CommitError> {
         if records.is_empty() {
-            return Ok(());
+            return Ok(Rest::default());
         }
         // Applied before the append, so that records which contradict the image are never written.
         let (image, delta) = self.view.image.apply(&records)?;
-        if !delta.partitions_changed.is_empty() {
-            self.dirs.catch_up().await?;
-        }
+        self.catch_up(&image, &delta).await?;
         self.settle().await?;
         self.log
             .append(&records, TimestampMs(time::unix_ms()))
             .await?;
-        self.publish(image, &delta).await;
+        let rest = self.publish(image, &delta).await;
         self.facts.set_cluster(&self.view);
-        Ok(())
+        Ok(rest)
     }
 
     /// Gives every shard the new view and waits until each has applied it, so that a client that
-    /// was told of a topic can use it at once.
-    async fn publish(&mut self, image: Image, delta: &Delta) {
+    /// was told of a topic can use it at once; but not for a disk that does not answer.
+    async fn publish(&mut self, image: Image, delta: &Delta) -> Rest {
         let reconfigured = Reconfigured::of(&image, delta);
         let (delete, deleted) = self.removed(delta);
         if delta.configs_changed.iter().any(is_of_brokers) {
@@ -339,6 +350,51 @@ impl Controller {
             broker_id: self.view.broker_id,
             endpoints: self.view.endpoints.clone(),
         });
+        let open = self.place(&view, placed.into_iter().collect());
+        self.view = Arc::clone(&view);
+        let removed = delta.topics_removed.values();
+        let removed: Arc<[_]> = removed.map(|topic| Arc::clone(&topic.name)).collect();
+        let mut applying = Vec::new();
+        for (shard, (open, delete)) in open.into_iter().zip(delete).enumerate() {
+            let (done, applied) = oneshot::channel();
+            let command = ShardCommand::Apply {
+                view: Arc::clone(&view),
+                open,
+                delete,
+                removed: Arc::clone(&removed),
+                reconfigured: reconfigured.clone(),
+                done,
+            };
+            if self.shards[shard].send(command).await.is_ok() {
+                applying.push((shard, applied));
+            }
+        }
+        let gone: BTreeSet<TopicId> = delta.topics_removed.keys().copied().collect();
+        let forgotten = self
+            .dirs
+            .forget(&deleted, move |id| gone.contains(&id.topic));
+        let rest = Unfinished::note(&self.unfinished, delta);
+        let over = rest.clone();
+        task::spawn(async move {
+            for (shard, applied) in applying {
+                for failure in applied.await.unwrap_or_default().failures {
+                    tracing::error!(shard, "{}", failure.line);
+                }
+            }
+            if let Err(error) = forgotten.await {
+                tracing::error!(%error, "checkpoints of deleted partitions not removed");
+            }
+            over.end();
+        });
+        rest.within_patience().await
+    }
+
+    /// Places the new partitions of `view`, and gives them by the shard that is to open them.
+    fn place(
+        &mut self,
+        view: &ClusterView,
+        placed: Vec<(TopicPartition, ShardId)>,
+    ) -> Vec<Vec<PartitionToOpen>> {
         let mut open = vec![Vec::new(); self.shards.len()];
         for (id, ShardId(owner)) in placed {
             let Some(topic) = view.image.topic_by_id(id.topic) else {
@@ -358,33 +414,7 @@ impl Controller {
                 future: None,
             });
         }
-        self.view = Arc::clone(&view);
-        let removed = delta.topics_removed.values();
-        let removed: Arc<[_]> = removed.map(|topic| Arc::clone(&topic.name)).collect();
-        let mut applying = Vec::new();
-        for (shard, (open, delete)) in open.into_iter().zip(delete).enumerate() {
-            let (done, applied) = oneshot::channel();
-            let command = ShardCommand::Apply {
-                view: Arc::clone(&view),
-                open,
-                delete,
-                removed: Arc::clone(&removed),
-                reconfigured: reconfigured.clone(),
-                done,
-            };
-            if self.shards[shard].send(command).await.is_ok() {
-                applying.push((shard, applied));
-            }
-        }
-        for (shard, applied) in applying {
-            for failure in applied.await.unwrap_or_default().failures {
-                tracing::error!(shard, "{}", failure.line);
-            }
-        }
-        let is_gone = |id: TopicPartition| delta.topics_removed.contains_key(&id.topic);
-        if let Err(error) = self.dirs.forget(&deleted, is_gone).await {
-            tracing::error!(%error, "checkpoints of deleted partitions not removed");
-        }
+        open
     }
 
     /// Partitions that are gone: by shard that led them, and by name.
@@ -428,6 +458,17 @@ fn is_of_brokers(resource: &Resource) -> bool {
     match resource {
         Resource::Broker(_) => true,
         Resource::Topic(_) | Resource::Group(_) | Resource::Other(..) => false,
+    }
+}
+
+/// What a client is told of a change that was not made.
+fn refused(error: &CommitError) -> TopicRefusal {
+    match error {
+        CommitError::Silent => TopicRefusal {
+            code: ErrorCode::RequestTimedOut,
+            message: error.to_string(),
+        },
+        CommitError::Log(_) | CommitError::Apply(_) | CommitError::Checkpoints(_) => not_durable(),
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_metrics::LogDirFacts;
-use thalweg_reactor::{fs, task, time};
+use thalweg_reactor::fs::Space;
+use thalweg_reactor::task::{self, Task};
+use thalweg_reactor::time;
 use thalweg_storage::{DirHealth, Room};
 use thalweg_types::limits::{
     DISK_LOOK_EVERY_MS, DISK_STALL_MS, HEADROOM_DERIVED_BYTES_MAX, HEADROOM_DERIVED_SHARE,
@@ -42,6 +44,8 @@ pub struct DiskWatch {
     health: Arc<DirHealth>,
     /// It was said that the disk does not answer.
     stalled: bool,
+    /// A question for the room that is not answered yet.
+    asking: Option<Task<Option<Space>>>,
 }
 
 impl DiskWatch {
@@ -66,6 +70,7 @@ impl DiskWatch {
                 index,
                 health,
                 stalled: false,
+                asking: None,
             };
             watch.look().await;
             task::spawn(async move {
@@ -84,7 +89,7 @@ impl DiskWatch {
         // A disk that failed is left alone.
         if !is_offline {
             self.look_at_answers();
-            space = fs::space(health.path()).await.ok();
+            space = self.space().await;
         }
         if let Some(space) = space {
             let room = Room {
@@ -105,6 +110,18 @@ impl DiskWatch {
             oldest_operation: oldest.map_or(Duration::ZERO, |oldest| oldest.age),
         };
         self.facts.set_log_dir(self.index, facts);
+    }
+
+    /// The room, unless the disk keeps it to itself for long; the question is not asked again then.
+    async fn space(&mut self) -> Option<Space> {
+        let asking = self.asking.get_or_insert_with(|| {
+            let health = Arc::clone(&self.health);
+            task::spawn(async move { health.space().await.ok() })
+        });
+        let most = Duration::from_millis(DISK_LOOK_EVERY_MS);
+        let answer = time::timeout(most, asking).await.ok()?;
+        self.asking = None;
+        answer.flatten()
     }
 
     fn look_at_answers(&mut self) {

@@ -9,14 +9,21 @@ mod epochs;
 mod moves;
 mod survey;
 
+use moves::Moving;
 pub(crate) use survey::{FoundTwice, Owner, Survey};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use thalweg_metadata::{Directories, DirectoryRoom, Image, Partition, ReplicaHome, is_reserved};
+use thalweg_reactor::task::{self, Task};
 use thalweg_storage::{CleanMark, DirHealth, LogDir, LogError, Opening, PartitionName};
 use thalweg_types::{BrokerId, Offset, TopicId, TopicPartition, Uuid};
+use tokio::sync::Mutex;
+use tokio::task::unconstrained;
 
 use crate::checkpoints::Checkpoints;
 use crate::metadata_log::MetadataLog;
@@ -37,7 +44,11 @@ pub enum DirFound {
 struct Slot {
     health: Arc<DirHealth>,
     /// `None` when it could not be opened.
-    files: Option<Checkpoints>,
+    dir: Option<Arc<LogDir>>,
+    /// Its checkpoints, written by one after the other.
+    files: Option<Arc<Mutex<Checkpoints>>>,
+    /// Entries of deleted partitions are in their files.
+    is_behind: Arc<AtomicBool>,
     /// Partitions in it.
     partitions: u64,
 }
@@ -45,22 +56,77 @@ struct Slot {
 impl Slot {
     /// What went wrong in a directory that failed by it is told as its failure.
     fn unless_failed<T: Default>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
-        match self.health.failure() {
-            Some(_) => Ok(result.unwrap_or_default()),
-            None => result,
-        }
+        unless_failed(&self.health, result)
     }
 
-    fn working(&self) -> Option<&Checkpoints> {
-        self.files
-            .as_ref()
-            .filter(|_| self.health.failure().is_none())
+    fn working(&self) -> Option<&LogDir> {
+        let dir = self.dir.as_deref();
+        dir.filter(|_| self.health.failure().is_none())
     }
 
+    /// Its checkpoints, at a start: nothing else has them.
     fn working_mut(&mut self) -> Option<&mut Checkpoints> {
         let works = self.health.failure().is_none();
-        self.files.as_mut().filter(|_| works)
+        let files = self.files.as_mut().filter(|_| works)?;
+        Some(
+            Arc::get_mut(files)
+                .expect("a start writes them by itself")
+                .get_mut(),
+        )
     }
+
+    fn working_files(&self) -> Option<&Arc<Mutex<Checkpoints>>> {
+        let files = self.files.as_ref();
+        files.filter(|_| self.health.failure().is_none())
+    }
+
+    /// Does `work` with its checkpoints, beside all else, when all that was begun before is done. `None` in a directory that
+    /// does not work.
+    fn begin(
+        &self,
+        work: impl AsyncFnOnce(&mut Checkpoints) -> Result<(), LogError> + 'static,
+    ) -> Option<Task<Result<(), LogError>>> {
+        Some(begin(self.working_files()?, work))
+    }
+}
+
+/// Does `work` with these checkpoints when all that was begun before is done.
+fn begin(
+    files: &Arc<Mutex<Checkpoints>>,
+    work: impl AsyncFnOnce(&mut Checkpoints) -> Result<(), LogError> + 'static,
+) -> Task<Result<(), LogError>> {
+    let mut turn = Box::pin(unconstrained(Arc::clone(files).lock_owned()));
+    // It is in line from here on, before the task runs.
+    let now = turn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    task::spawn(async move {
+        let mut files = match now {
+            Poll::Ready(files) => files,
+            Poll::Pending => turn.await,
+        };
+        work(&mut files).await
+    })
+}
+
+fn unless_failed<T: Default>(
+    health: &DirHealth,
+    result: Result<T, LogError>,
+) -> Result<T, LogError> {
+    match health.failure() {
+        Some(_) => Ok(result.unwrap_or_default()),
+        None => result,
+    }
+}
+
+/// Waits for all. Of several errors the first is given, but for [`LogError::StartsHold`], which forbids most.
+async fn all_of(begun: Vec<Task<Result<(), LogError>>>) -> Result<(), LogError> {
+    let mut done = Ok(());
+    for one in begun {
+        let one = one.await.unwrap_or(Err(LogError::Closed));
+        if done.is_ok() || matches!(one, Err(LogError::StartsHold(_))) {
+            done = one;
+        }
+    }
+    done
 }
 
 /// All directories of this broker.
@@ -70,8 +136,7 @@ pub struct LogDirs {
     /// The slots before this one hold partitions. There is at most one more, of the metadata log alone.
     log_count: usize,
     homes: HashMap<PartitionName, DirIndex>,
-    /// Partitions whose place changes just now, and to where.
-    moving: HashMap<PartitionName, DirIndex>,
+    moving: Moving,
     futures: moves::Futures,
 }
 
@@ -84,13 +149,21 @@ impl LogDirs {
     #[must_use]
     pub fn new(found: Vec<DirFound>, metadata: DirIndex, log_count: usize) -> LogDirs {
         let slot = |found| match found {
-            DirFound::Open(dir) => Slot {
-                health: Arc::clone(dir.health()),
-                files: Some(Checkpoints::of(*dir)),
-                partitions: 0,
-            },
+            DirFound::Open(dir) => {
+                let health = Arc::clone(dir.health());
+                let files = Checkpoints::of(*dir);
+                Slot {
+                    health,
+                    dir: Some(files.shared_dir()),
+                    is_behind: files.behind(),
+                    files: Some(Arc::new(Mutex::new(files))),
+                    partitions: 0,
+                }
+            }
             DirFound::Failed(health) => Slot {
                 health,
+                dir: None,
+                is_behind: Arc::default(),
                 files: None,
                 partitions: 0,
             },
@@ -102,7 +175,7 @@ impl LogDirs {
             metadata,
             log_count,
             homes: HashMap::new(),
-            moving: HashMap::new(),
+            moving: Moving::default(),
             futures: moves::Futures::default(),
         }
     }
@@ -113,8 +186,8 @@ impl LogDirs {
     /// Never: it was open when this was made.
     #[must_use]
     pub fn metadata(&self) -> &LogDir {
-        let files = &self.slots[self.metadata.0].files;
-        files.as_ref().expect("checked when made").dir()
+        let dir = &self.slots[self.metadata.0].dir;
+        dir.as_ref().expect("checked when made")
     }
 
     /// Whether each works, that of the metadata log included; those of partitions come first.
@@ -139,13 +212,13 @@ impl LogDirs {
     /// Those that hold partitions and work.
     pub(crate) fn working(&self) -> impl Iterator<Item = (DirIndex, &LogDir)> {
         let logs = self.slots.iter().take(self.log_count).enumerate();
-        logs.filter_map(|(i, slot)| Some((DirIndex(i), slot.working()?.dir())))
+        logs.filter_map(|(i, slot)| Some((DirIndex(i), slot.working()?)))
     }
 
     /// Those that have the metadata log or partitions, and work.
     pub(crate) fn all_working(&self) -> impl Iterator<Item = &LogDir> {
         let slots = self.slots.iter();
-        slots.filter_map(|slot| Some(slot.working()?.dir()))
+        slots.filter_map(Slot::working)
     }
 
     fn any_failed(&self) -> bool {
@@ -166,13 +239,19 @@ impl LogDirs {
         mut draw: impl FnMut() -> Uuid,
     ) -> Result<(), LogError> {
         for slot in &mut self.slots {
+            let has_id = |dir: &LogDir| dir.meta().directory_id.is_some();
+            if slot.working().is_none_or(has_id) {
+                continue;
+            }
+            slot.dir = None;
             let Some(files) = slot.working_mut() else {
                 continue;
             };
-            if files.dir().meta().directory_id.is_some() {
-                continue;
-            }
-            let given = files.dir_mut().give_id(draw()).await;
+            let given = match files.dir_mut() {
+                Some(dir) => dir.give_id(draw()).await,
+                None => Err(LogError::Closed),
+            };
+            slot.dir = Some(files.shared_dir());
             match slot.unless_failed(given) {
                 // It is known by its place until there is room.
                 Err(error) if error.may_pass() => tracing::warn!(%error, "no directory.id given"),
@@ -196,8 +275,10 @@ impl LogDirs {
         by_id.or_else(|| self.working().next().map(|(index, _)| index))
     }
 
-    /// The room in each directory that works, for new partitions.
+    /// The room in each directory that works, for new partitions; of those whose disk answers, if there are any.
     pub(crate) fn rooms(&self) -> Directories {
+        let answers = |DirIndex(i): DirIndex| !self.slots[i].health.is_silent();
+        let any_answers = self.working().any(|(index, _)| answers(index));
         let room = |(DirIndex(i), dir): (DirIndex, &LogDir)| {
             Some(DirectoryRoom {
                 id: dir.meta().directory_id?,
@@ -205,7 +286,10 @@ impl LogDirs {
                 partitions: self.slots[i].partitions,
             })
         };
-        Directories::new(self.working().filter_map(room).collect())
+        let fit = self
+            .working()
+            .filter(|(index, _)| !any_answers || answers(*index));
+        Directories::new(fit.filter_map(room).collect())
     }
 
     fn place(&mut self, name: PartitionName, home: DirIndex) {
@@ -218,12 +302,17 @@ impl LogDirs {
     /// Learns of a new partition, which the metadata has given that directory. Returns its number; `None`
     /// when it failed meanwhile.
     pub(crate) fn place_new(&mut self, name: PartitionName, told: Uuid) -> Option<DirIndex> {
-        let home = match is_reserved(told) {
-            true => self.emptiest(),
-            false => self.index_of(told),
-        }?;
+        let home = self.home_told(told)?;
         self.place(name, home);
         Some(home)
+    }
+
+    /// Where a new partition goes that the metadata has given that directory.
+    pub(crate) fn home_told(&self, told: Uuid) -> Option<DirIndex> {
+        match is_reserved(told) {
+            true => self.emptiest(),
+            false => self.index_of(told),
+        }
     }
 
     /// Where a partition is. `None` when that is not here.
@@ -242,11 +331,11 @@ impl LogDirs {
         image.partition(at).filter(holds)?;
         let topic = image.topic_by_id(at.topic)?;
         let name = PartitionName::new(topic.name.to_string(), at.partition.0);
-        let files = self
+        let dir = self
             .home(&name)
             .and_then(|home| self.slots[home.0].working());
-        Some(match files {
-            Some(files) => ReplicaHome::In(files.dir().meta().directory_id.unwrap_or_default()),
+        Some(match dir {
+            Some(dir) => ReplicaHome::In(dir.meta().directory_id.unwrap_or_default()),
             None => ReplicaHome::Offline,
         })
     }
@@ -258,30 +347,33 @@ impl LogDirs {
         topic: TopicId,
         home: DirIndex,
     ) -> Option<Opening> {
-        let files = self.slots[home.0].files.as_ref()?;
-        Some(files.dir().opening(name, topic))
+        let dir = self.slots[home.0].dir.as_ref()?;
+        Some(dir.opening(name, topic))
     }
 
     /// This process begins to write: see [`LogDir::begin`].
     pub(crate) async fn begin(&self) -> Result<(), LogError> {
         for slot in &self.slots {
-            if let Some(files) = slot.working() {
-                let begun = files.dir().begin().await;
+            if let Some(dir) = slot.working() {
+                let begun = dir.begin().await;
                 slot.unless_failed(begun)?;
             }
         }
         Ok(())
     }
 
-    /// See [`Checkpoints::catch_up`].
-    pub(crate) async fn catch_up(&mut self) -> Result<(), LogError> {
-        for slot in &mut self.slots {
-            if let Some(files) = slot.working_mut() {
-                let done = files.catch_up().await;
-                slot.unless_failed(done)?;
-            }
-        }
-        Ok(())
+    /// See [`Checkpoints::catch_up`], of these directories.
+    pub(crate) fn catch_up(
+        &self,
+        dirs: &BTreeSet<DirIndex>,
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
+        let slots = dirs.iter().map(|dir| &self.slots[dir.0]);
+        let behind = slots.filter(|slot| slot.is_behind.load(Ordering::Relaxed));
+        let begun = behind.filter_map(|slot| {
+            let health = Arc::clone(&slot.health);
+            slot.begin(async move |files| unless_failed(&health, files.catch_up().await))
+        });
+        all_of(begun.collect())
     }
 
     /// Removes, durably, what the checkpoints say of partitions that are not where they say.
@@ -310,49 +402,49 @@ impl LogDirs {
         done
     }
 
-    /// Forgets partitions that are deleted, durably.
-    pub(crate) async fn forget(
+    /// Forgets partitions that are deleted; durably, where what is given back ends well.
+    pub(crate) fn forget<F: Fn(TopicPartition) -> bool + 'static>(
         &mut self,
         deleted: &BTreeSet<PartitionName>,
-        is_gone: impl Fn(TopicPartition) -> bool,
-    ) -> Result<(), LogError> {
+        is_gone: F,
+    ) -> impl Future<Output = Result<(), LogError>> + use<F> {
         let mut concerned = BTreeSet::new();
         for name in deleted {
             if let Some(home) = self.homes.remove(name) {
                 self.slots[home.0].partitions -= 1;
                 concerned.insert(home);
             }
-            concerned.extend(self.moving.remove(name));
+            concerned.extend(self.moving.end(name));
         }
-        let mut done = Ok(());
-        for DirIndex(i) in concerned {
-            if let Some(files) = self.slots[i].working_mut() {
-                let retained = files.retain(|name| !deleted.contains(name), |id| !is_gone(id));
-                done = done.and(retained.await);
-            }
-        }
-        done
+        let shared = Rc::new((deleted.clone(), is_gone));
+        let begun = concerned.into_iter().filter_map(|DirIndex(i)| {
+            let shared = Rc::clone(&shared);
+            self.slots[i].begin(async move |files| {
+                let (deleted, is_gone) = &*shared;
+                let keep = |name: &PartitionName| !deleted.contains(name);
+                files.retain(keep, |id| !is_gone(id)).await
+            })
+        });
+        all_of(begun.collect())
     }
 
     /// What is told of partitions, by the directory that has them and works.
     fn by_slot<T: Clone>(
-        &mut self,
+        &self,
         told: Vec<(PartitionName, T)>,
-    ) -> impl Iterator<Item = (&mut Checkpoints, Vec<(PartitionName, T)>)> {
+    ) -> impl Iterator<Item = (&Slot, Vec<(PartitionName, T)>)> {
         let mut shares: Vec<Vec<(PartitionName, T)>> = Vec::new();
         shares.resize_with(self.slots.len(), Vec::new);
         for (name, what) in told {
             if let Some(DirIndex(i)) = self.moving.get(&name) {
-                shares[*i].push((name.clone(), what.clone()));
+                shares[i].push((name.clone(), what.clone()));
             }
             if let Some(DirIndex(i)) = self.home(&name) {
                 shares[i].push((name, what));
             }
         }
-        let slots = self.slots.iter_mut().zip(shares);
-        slots
-            .filter(|(_, share)| !share.is_empty())
-            .filter_map(|(slot, share)| Some((slot.working_mut()?, share)))
+        let slots = self.slots.iter().zip(shares);
+        slots.filter(|(_, share)| !share.is_empty())
     }
 
     /// See [`Checkpoints::record_opened`].
@@ -380,37 +472,34 @@ impl LogDirs {
 
     /// See [`Checkpoints::record_log_starts`]. A directory that refuses keeps no other from being told. Of several errors
     /// [`LogError::StartsHold`] is given, which forbids most.
-    pub(crate) async fn record_log_starts(
-        &mut self,
+    pub(crate) fn record_log_starts(
+        &self,
         starts: Vec<(PartitionName, (TopicPartition, Offset))>,
-    ) -> Result<(), LogError> {
-        let mut done = Ok(());
-        for (files, share) in self.by_slot(starts) {
-            let recorded = files.record_log_starts(share).await;
-            if done.is_ok() || matches!(recorded, Err(LogError::StartsHold(_))) {
-                done = recorded;
-            }
-        }
-        done
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
+        let shares = self.by_slot(starts);
+        let begun = shares.filter_map(|(slot, share)| {
+            slot.begin(async move |files| files.record_log_starts(share).await)
+        });
+        all_of(begun.collect())
     }
 
     /// See [`LogDir::keep_starts`].
     pub(crate) async fn keep_log_starts(&self) {
-        for (_, files) in self.working() {
-            files.keep_starts().await;
+        for (_, dir) in self.working() {
+            dir.keep_starts().await;
         }
     }
 
     /// See [`Checkpoints::record_marks`].
-    pub(crate) async fn record_marks(
-        &mut self,
+    pub(crate) fn record_marks(
+        &self,
         marks: Vec<(PartitionName, (TopicPartition, Offset))>,
-    ) -> Result<(), LogError> {
-        let mut done = Ok(());
-        for (files, share) in self.by_slot(marks) {
-            done = done.and(files.record_marks(share).await);
-        }
-        done
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
+        let shares = self.by_slot(marks);
+        let begun = shares.filter_map(|(slot, share)| {
+            slot.begin(async move |files| files.record_marks(share).await)
+        });
+        all_of(begun.collect())
     }
 
     /// See [`Checkpoints::replace_marks`].
@@ -434,27 +523,27 @@ impl LogDirs {
     }
 
     /// See [`Checkpoints::record_progress`].
-    pub(crate) async fn record_progress(
-        &mut self,
+    pub(crate) fn record_progress(
+        &self,
         progress: Vec<(PartitionName, (TopicPartition, LogProgress))>,
-    ) -> Result<(), LogError> {
-        let mut done = Ok(());
-        for (files, share) in self.by_slot(progress) {
-            done = done.and(files.record_progress(share).await);
-        }
-        done
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
+        let shares = self.by_slot(progress);
+        let begun = shares.filter_map(|(slot, share)| {
+            slot.begin(async move |files| files.record_progress(share).await)
+        });
+        all_of(begun.collect())
     }
 
     /// See [`Checkpoints::record_cleaned`].
-    pub(crate) async fn record_cleaned(
-        &mut self,
+    pub(crate) fn record_cleaned(
+        &self,
         cleaned: Vec<(PartitionName, (TopicPartition, Offset))>,
-    ) -> Result<(), LogError> {
-        let mut done = Ok(());
-        for (files, share) in self.by_slot(cleaned) {
-            done = done.and(files.record_cleaned(share).await);
-        }
-        done
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
+        let shares = self.by_slot(cleaned);
+        let begun = shares.filter_map(|(slot, share)| {
+            slot.begin(async move |files| files.record_cleaned(share).await)
+        });
+        all_of(begun.collect())
     }
 
     /// Writes the checkpoints of each directory, then its clean marker if every log in it deserves that.
@@ -476,15 +565,15 @@ impl LogDirs {
         }
         let mut withheld = Vec::new();
         let mut done = Ok(());
-        for (i, (mut slot, share)) in self.slots.drain(..).zip(shares).enumerate() {
-            if slot.working_mut().is_none() {
+        for (i, (slot, share)) in self.slots.drain(..).zip(shares).enumerate() {
+            if slot.working().is_none() {
                 tracing::warn!(dir = %slot.health.path().display(),
                     "not closed, because its disk failed: the next start checks every log in it");
                 continue;
             }
             let Some(files) = slot.files else { continue };
             let own = (self.metadata == DirIndex(i)).then_some(metadata_end);
-            match files.close(own, share).await {
+            match files.lock().await.close(own, share).await {
                 Ok(CleanMark::Written) => {}
                 Ok(CleanMark::Withheld(open)) => withheld.extend(open),
                 Err(error) => done = done.and(Err(error)),

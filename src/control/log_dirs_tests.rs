@@ -338,7 +338,9 @@ fn st_12_no_entry_of_a_topic_counts_for_another_of_its_name() {
         let both_names = BTreeSet::from([name(0), name(1)]);
         let forgotten = dirs.forget(&both_names, |_| true).await;
         forgotten.expect_err("it can not be written");
-        dirs.catch_up().await.expect_err("nor now");
+        dirs.catch_up(&BTreeSet::from([A, B]))
+            .await
+            .expect_err("nor now");
         drop(dirs);
         std::fs::remove_file(&full).expect("removed");
         let mut dirs = both(&root).await;
@@ -412,7 +414,7 @@ fn st_5_holes_of_kafkas_are_told_from_losses_from_the_first_start_on() {
         assert!(may_lack(TOPIC, 0).await && may_lack(TOPIC, 1).await);
         // Made since.
         assert!(!may_lack(id(6), 2).await);
-        let mut dirs = first().await;
+        let dirs = first().await;
         let told = [(0, MAY_HAVE_HOLES), (1, Offset(30))].map(|(index, known_point)| {
             let (name, (id, recovery_point)) = start(index, 30);
             let progress = LogProgress {
@@ -439,7 +441,9 @@ fn st_12_entries_that_could_not_go_go_first_when_there_is_room() {
         let forgotten = dirs.forget(&gone, |_| false).await;
         forgotten.expect_err("it can not be written");
         std::fs::remove_file(&full).expect("removed");
-        dirs.catch_up().await.expect("written");
+        dirs.catch_up(&BTreeSet::from([A, B]))
+            .await
+            .expect("written");
         drop(dirs);
         let dirs = both(&root).await;
         let (_, a) = dirs.working().next().expect("a");

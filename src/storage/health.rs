@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_reactor::fs::FileSystem;
-use thalweg_types::limits::DISK_FULL_TOLD_EVERY_MS;
+use thalweg_reactor::fs::{self, FileSystem};
+use thalweg_types::limits::{DISK_FULL_TOLD_EVERY_MS, DISK_SILENT_MS};
 
 use crate::allowance::Allowance;
 use crate::error::{LogError, is_lack_of_room};
@@ -322,6 +322,22 @@ impl DirHealth {
                 "the disk is full: the reserve is given back, so that topics can be deleted");
         }
         Ok(())
+    }
+
+    /// The room of its file system.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn space(&self) -> io::Result<fs::Space> {
+        let _in_flight = self.begin("statvfs");
+        fs::space(&self.path).await
+    }
+
+    /// True when the disk has not answered an operation for [`DISK_SILENT_MS`].
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        let oldest = self.oldest_operation();
+        oldest.is_some_and(|oldest| oldest.age >= Duration::from_millis(DISK_SILENT_MS))
     }
 
     /// Notes that an operation begins.

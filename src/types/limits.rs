@@ -496,6 +496,9 @@ pub const DISK_ROOM_COUNTED_BELOW_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Between two lines that say that a disk is nearly full there is at least so much time: four in a minute.
 pub const DISK_FULL_TOLD_EVERY_MS: u64 = 15_000;
 
+/// A log directory whose disk has not answered an operation for so long gets no new partitions while another does.
+pub const DISK_SILENT_MS: u64 = 1_000;
+
 /// An operation that the disk has not answered for so long is said in the log, once per stall.
 pub const DISK_STALL_MS: u64 = 10_000;
 

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::{DeleteTopicsRequest, delete_topics_request};
 
+use crate::administering::alter;
 use crate::batch::plain;
-use crate::broker::{Broker, Options};
+use crate::broker::{Broker, Options, eventually};
 use crate::gate::Gate;
+use crate::groups::with_coordinators;
+use crate::idempotence;
 use crate::wire::{Connection, Topic, error};
 
 const FILE: &str = "log.dirs=DATA/quick, DATA/stalled\nlisteners=PLAINTEXT://127.0.0.1:0\n\
@@ -16,6 +19,7 @@ const FILE: &str = "log.dirs=DATA/quick, DATA/stalled\nlisteners=PLAINTEXT://127
 /// What does not need the disk is over by then, on a machine that is busy with other tests.
 const SOON: Duration = Duration::from_secs(5);
 const DELETE_VERSION: i16 = 6;
+const TOPIC: i8 = 2;
 
 /// A broker of two directories, and a gate that holds up all that waits for the disk of one. The metadata log is in the
 /// other.
@@ -103,4 +107,76 @@ fn st_23_a_deletion_that_waits_for_a_disk_holds_up_no_scrape() {
     assert_eq!(deleted(&mut waiting), ErrorCode::None);
     is_gone(&broker, "going");
     broker.stop();
+}
+
+/// The disk is known to be silent.
+fn await_silence(broker: &Broker) {
+    eventually("the disk is seen to be silent", || {
+        let silent = broker.metric("thalweg_log_dir_oldest_operation_seconds", &["stalled"]);
+        (silent >= 1.0).then_some(())
+    });
+}
+
+fn is_in(broker: &Broker, dir: &str, name: &str) -> bool {
+    broker.data().join(dir).join(format!("{name}-0")).is_dir()
+}
+
+/// While a deletion waits for the disk, topics are made, changed and deleted in the other directory, producer ids given
+/// out, groups found. The name is not free before the files are gone, and then a topic of that name has nothing of the
+/// former.
+#[test]
+fn st_23_what_does_not_need_a_disk_that_does_not_answer_goes_on() {
+    let (gate, mut broker) = broker();
+    let mut client = broker.connect();
+    in_both(&broker, &mut client, "going");
+    in_both(&broker, &mut client, "hasty");
+    let (staying, [quick, stalled]) = in_both(&broker, &mut client, "staying");
+    gate.close();
+    await_silence(&broker);
+    let mut waiting = deleting(&broker, "going", 600_000);
+    let mut impatient = deleting(&broker, "hasty", 1);
+    let told = soon("an impatient client", || deleted(&mut impatient));
+    assert_eq!(told, ErrorCode::RequestTimedOut);
+    for number in 0..4 {
+        let name = format!("made-{number}");
+        let made = soon("a new topic", || client.create_topic(&name, 1, &[]));
+        assert!(is_in(&broker, "quick", &name));
+        assert_eq!(client.append(&made, 0, plain(&["at once"])), 0);
+    }
+    let altered = soon("a setting", || {
+        alter(
+            &mut client,
+            TOPIC,
+            "staying",
+            "retention.ms",
+            Some("1000000"),
+        )
+    });
+    assert_eq!(altered, ErrorCode::None);
+    soon("a producer id", || idempotence::new_id(&mut client));
+    soon("a deletion", || {
+        assert_eq!(client.delete_topic("made-0"), ErrorCode::None);
+    });
+    soon("a coordinator", || with_coordinators(&broker));
+    let refused = soon("a name that is taken", || {
+        client.try_create_topic("going", 1, &[])
+    });
+    assert_eq!(error(refused.error_code), ErrorCode::RequestTimedOut);
+    assert_eq!(soon("a look", || broker.get("/healthz")).0, 200);
+    assert_eq!(client.append(&staying, quick, plain(&["more"])), 1);
+    assert!(!waiting.has_answer());
+    gate.release();
+    assert_eq!(deleted(&mut waiting), ErrorCode::None);
+    let again = client.create_topic("going", 2, &[]);
+    for partition in 0..2 {
+        assert_eq!(client.append(&again, partition, plain(&["new"])), 0);
+    }
+    assert_eq!(client.append(&staying, stalled, plain(&["more"])), 1);
+    broker.stop();
+    broker.start_again();
+    let mut client = broker.connect();
+    for partition in 0..2 {
+        assert_eq!(client.end_offset(&again, partition), 1);
+        assert_eq!(client.end_offset(&staying, partition), 2);
+    }
 }

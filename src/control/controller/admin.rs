@@ -1,5 +1,8 @@
 //! What administrators ask for: settings, more partitions, records to forget.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +13,13 @@ use thalweg_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, CreatePartitionsRequest, CreatePartitionsResponse,
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
 };
-use thalweg_reactor::time;
+use thalweg_reactor::time::{self, Instant};
+use thalweg_reactor::{oneshot, task};
 use thalweg_storage::{LogError, PartitionName, StartKept};
 use thalweg_types::limits::NOT_RECORDED_SAID_EVERY_MS;
 use thalweg_types::{Offset, TopicPartition};
 
-use super::Controller;
+use super::{Controller, Rest, when_done};
 use crate::log_dirs::DirIndex;
 use crate::requests::{AdminRequest, LogProgress, MoveOutcome, QuorumState};
 
@@ -30,16 +34,17 @@ impl Controller {
                 let _ = reply.send(self.alter_configs(&request).await);
             }
             AdminRequest::CreatePartitions { request, reply } => {
-                let _ = reply.send(self.create_partitions(&request).await);
+                let (answer, rest) = self.create_partitions(&request).await;
+                when_done(rest, request.timeout_ms, answer, reply);
             }
             AdminRequest::LogStarts { starts, reply } => {
-                let _ = reply.send(self.record_log_starts(starts).await);
+                send_when(self.record_log_starts(starts), reply);
             }
             AdminRequest::Cleaned { cleaned, reply } => {
-                let _ = reply.send(self.record_cleaned(cleaned).await);
+                send_when(self.record_cleaned(cleaned), reply);
             }
             AdminRequest::Progress { progress, reply } => {
-                let _ = reply.send(self.record_progress(progress).await);
+                send_when(self.record_progress(progress), reply);
             }
             AdminRequest::BeginMove {
                 id,
@@ -47,13 +52,13 @@ impl Controller {
                 durable,
                 reply,
             } => {
-                let _ = reply.send(self.begin_move(id, to, durable).await);
+                send_when(self.begin_move(id, to, durable), reply);
             }
             AdminRequest::EndMove { id, outcome, reply } => {
-                let _ = reply.send(self.end_move(id, outcome).await);
+                self.end_move(id, outcome, reply).await;
             }
             AdminRequest::Marks { marks, reply } => {
-                let _ = reply.send(self.record_marks(marks).await);
+                send_when(self.record_marks(marks), reply);
             }
             AdminRequest::Quorum { reply } => {
                 let _ = reply.send(self.quorum());
@@ -102,7 +107,7 @@ impl Controller {
     async fn create_partitions(
         &mut self,
         request: &CreatePartitionsRequest,
-    ) -> CreatePartitionsResponse {
+    ) -> (CreatePartitionsResponse, Rest) {
         let view = Arc::clone(&self.view);
         let Decision {
             records,
@@ -110,63 +115,70 @@ impl Controller {
         } = self.decisions(&view.image).create_partitions(request);
         let rows = answer.results.iter_mut();
         let rows = rows.map(|row| (&mut row.error_code, &mut row.error_message));
-        self.commit_or_refuse("partitions not created", records, rows)
-            .await;
-        answer
+        let committed = self.commit_or_refuse("partitions not created", records, rows);
+        let rest = committed.await;
+        (answer, rest)
     }
 
     /// Makes durable where logs begin. A partition that is gone meanwhile gets no entry: the next one
     /// of its name would inherit it (ST-13).
-    async fn record_log_starts(
-        &mut self,
+    fn record_log_starts(
+        &self,
         starts: Vec<(TopicPartition, Offset)>,
-    ) -> Result<StartKept, ErrorCode> {
-        let recorded = self.dirs.record_log_starts(self.with_ids(starts)).await;
-        let hold = matches!(recorded, Err(LogError::StartsHold(_)));
-        match self.told(recorded, "log starts") {
-            Ok(()) => Ok(StartKept::Durable),
-            Err(code) if hold => Err(code),
-            Err(_) => Ok(StartKept::ByFirstSegment),
+    ) -> impl Future<Output = Result<StartKept, ErrorCode>> + use<> {
+        let recorded = self.dirs.record_log_starts(self.with_ids(starts));
+        let said = Rc::clone(&self.not_recorded);
+        async move {
+            let recorded = recorded.await;
+            let hold = matches!(recorded, Err(LogError::StartsHold(_)));
+            match told(&said, recorded, "log starts") {
+                Ok(()) => Ok(StartKept::Durable),
+                Err(code) if hold => Err(code),
+                Err(_) => Ok(StartKept::ByFirstSegment),
+            }
         }
     }
 
-    async fn record_cleaned(
-        &mut self,
+    fn record_cleaned(
+        &self,
         cleaned: Vec<(TopicPartition, Offset)>,
-    ) -> Result<(), ErrorCode> {
-        let recorded = self.dirs.record_cleaned(self.with_ids(cleaned)).await;
+    ) -> impl Future<Output = Result<(), ErrorCode>> + use<> {
+        let recorded = self.dirs.record_cleaned(self.with_ids(cleaned));
         self.told(recorded, "ends of compaction")
     }
 
-    async fn record_progress(
-        &mut self,
+    fn record_progress(
+        &self,
         progress: Vec<(TopicPartition, LogProgress)>,
-    ) -> Result<(), ErrorCode> {
-        let recorded = self.dirs.record_progress(self.with_ids(progress)).await;
+    ) -> impl Future<Output = Result<(), ErrorCode>> + use<> {
+        let recorded = self.dirs.record_progress(self.with_ids(progress));
         self.told(recorded, "recovery points")
     }
 
-    async fn record_marks(
-        &mut self,
+    fn record_marks(
+        &self,
         marks: Vec<(TopicPartition, Offset)>,
-    ) -> Result<(), ErrorCode> {
-        let recorded = self.dirs.record_marks(self.with_ids(marks)).await;
+    ) -> impl Future<Output = Result<(), ErrorCode>> + use<> {
+        let recorded = self.dirs.record_marks(self.with_ids(marks));
         self.told(recorded, "marks of what is written")
     }
 
-    async fn begin_move(
+    fn begin_move(
         &mut self,
         id: TopicPartition,
         to: DirIndex,
         durable: Offset,
-    ) -> Result<(), ErrorCode> {
+    ) -> impl Future<Output = Result<(), ErrorCode>> + use<> {
         let named = self.named(vec![(id, ())]);
-        let (name, ()) = named.first().ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        let begun = self.dirs.begin_move(name, id, to, durable).await;
-        self.told(
-            begun,
-            "the checkpoints of a log directory that a partition moves to",
-        )
+        let name = named.into_iter().next().map(|(name, ())| name);
+        let begun = name.map(|name| {
+            let begun = self.dirs.begin_move(&name, id, to, durable);
+            self.told(
+                begun,
+                "the checkpoints of a log directory that a partition moves to",
+            )
+        });
+        async { begun.ok_or(ErrorCode::UnknownTopicOrPartition)?.await }
     }
 
     /// The partition is where it is; then the metadata says so.
@@ -174,10 +186,14 @@ impl Controller {
         &mut self,
         id: TopicPartition,
         outcome: MoveOutcome,
-    ) -> Result<(), ErrorCode> {
+        reply: oneshot::Sender<Result<(), ErrorCode>>,
+    ) {
         let named = self.named(vec![(id, ())]);
-        let (name, ()) = named.first().ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        let ended = self.dirs.end_move(name, id, outcome).await;
+        let Some((name, ())) = named.first() else {
+            let _ = reply.send(Err(ErrorCode::UnknownTopicOrPartition));
+            return;
+        };
+        let ended = self.dirs.end_move(name, id, outcome);
         let ended = self.told(
             ended,
             "the checkpoints of a log directory that a partition left",
@@ -193,36 +209,23 @@ impl Controller {
         let works = |at| matches!(home(at), Some(ReplicaHome::In(_)));
         records.extend(image.elect_for_leaderless(local, works));
         match self.commit(records).await {
-            Ok(()) => ended,
+            Ok(_) => send_when(ended, reply),
             Err(error) => {
                 tracing::error!(%error, partition = %name,
                     "the metadata does not say to which log directory it moved; the next start says it");
-                Err(ErrorCode::KafkaStorageError)
+                let _ = reply.send(Err(ErrorCode::KafkaStorageError));
             }
         }
     }
 
-    /// The outcome for who asked. It is asked again and again: a disk without room is said once in a while, and
-    /// so is that it has some again.
-    fn told(
-        &mut self,
-        recorded: Result<(), LogError>,
+    /// The outcome for who asked.
+    fn told<F: Future<Output = Result<(), LogError>>>(
+        &self,
+        recording: F,
         what: &'static str,
-    ) -> Result<(), ErrorCode> {
-        let now = time::now();
-        let Err(error) = recorded else {
-            if self.not_recorded.remove(what).is_some() {
-                tracing::info!(what, "made durable again");
-            }
-            return Ok(());
-        };
-        let every = Duration::from_millis(NOT_RECORDED_SAID_EVERY_MS);
-        let said = self.not_recorded.get(what);
-        if said.is_none_or(|said| now.saturating_duration_since(*said) >= every) {
-            tracing::error!(%error, what, "not made durable");
-            self.not_recorded.insert(what, now);
-        }
-        Err(ErrorCode::KafkaStorageError)
+    ) -> impl Future<Output = Result<(), ErrorCode>> + use<F> {
+        let said = Rc::clone(&self.not_recorded);
+        async move { told(&said, recording.await, what) }
     }
 
     /// As [`Controller::named`], with the ids.
@@ -245,4 +248,36 @@ impl Controller {
         });
         named.collect()
     }
+}
+
+/// Answers by and by: a disk that does not answer holds up no other request.
+fn send_when<A: Send + 'static>(
+    answer: impl Future<Output = A> + 'static,
+    reply: oneshot::Sender<A>,
+) {
+    task::spawn(async move { drop(reply.send(answer.await)) });
+}
+
+/// The outcome for who asked. It is asked again and again: a disk without room is said once in a while, and
+/// so is that it has some again.
+fn told(
+    not_recorded: &RefCell<BTreeMap<&'static str, Instant>>,
+    recorded: Result<(), LogError>,
+    what: &'static str,
+) -> Result<(), ErrorCode> {
+    let now = time::now();
+    let mut not_recorded = not_recorded.borrow_mut();
+    let Err(error) = recorded else {
+        if not_recorded.remove(what).is_some() {
+            tracing::info!(what, "made durable again");
+        }
+        return Ok(());
+    };
+    let every = Duration::from_millis(NOT_RECORDED_SAID_EVERY_MS);
+    let said = not_recorded.get(what);
+    if said.is_none_or(|said| now.saturating_duration_since(*said) >= every) {
+        tracing::error!(%error, what, "not made durable");
+        not_recorded.insert(what, now);
+    }
+    Err(ErrorCode::KafkaStorageError)
 }

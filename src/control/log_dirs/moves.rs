@@ -4,14 +4,62 @@
 //! partition is said in both directories: whichever of the two a crash leaves has it. What is then said of a
 //! place where the partition is not, the next start removes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thalweg_metadata::Image;
+use thalweg_reactor::oneshot;
 use thalweg_storage::{FutureDir, FutureLog, LogError, PartitionName};
 use thalweg_types::{Offset, TopicPartition};
 
-use super::{DirIndex, LogDirs, despite_lack_of_room};
+use super::{DirIndex, LogDirs, begin, despite_lack_of_room};
 use crate::requests::{FutureFound, MoveOutcome};
+
+/// Partitions whose place changes just now, and to where. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Moving(Arc<Mutex<HashMap<PartitionName, OnTheMove>>>);
+
+#[derive(Clone, Copy)]
+struct OnTheMove {
+    id: TopicPartition,
+    to: DirIndex,
+    /// The checkpoints of `to` have it.
+    is_begun: bool,
+}
+
+impl Moving {
+    fn all(&self) -> MutexGuard<'_, HashMap<PartitionName, OnTheMove>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where else what is told of a partition is written.
+    pub(super) fn get(&self, name: &PartitionName) -> Option<DirIndex> {
+        let all = self.all();
+        all.get(name).filter(|of| of.is_begun).map(|of| of.to)
+    }
+
+    fn begin(&self, name: PartitionName, id: TopicPartition, to: DirIndex) {
+        let is_begun = false;
+        self.all().insert(name, OnTheMove { id, to, is_begun });
+    }
+
+    /// False when it ended meanwhile.
+    fn goes_on(&self, name: &PartitionName, id: TopicPartition, to: DirIndex) -> bool {
+        let all = self.all();
+        all.get(name).is_some_and(|of| of.id == id && of.to == to)
+    }
+
+    fn begun(&self, name: &PartitionName) {
+        if let Some(of) = self.all().get_mut(name) {
+            of.is_begun = true;
+        }
+    }
+
+    /// Where it was to go, of whatever checkpoints may have it.
+    pub(super) fn end(&self, name: &PartitionName) -> Option<DirIndex> {
+        self.all().remove(name).map(|of| of.to)
+    }
+}
 
 /// Copies of partitions that lie in the log directories.
 #[derive(Default)]
@@ -60,10 +108,10 @@ impl LogDirs {
     /// Removes copies that are of no use.
     pub(super) async fn clear_futures(&self) -> Result<(), LogError> {
         for (DirIndex(i), folder) in &self.futures.useless {
-            let Some(files) = self.slots[*i].working() else {
+            let Some(dir) = self.slots[*i].working() else {
                 continue;
             };
-            let removed = FutureLog::remove_found(files.dir().path(), folder).await;
+            let removed = FutureLog::remove_found(dir.path(), folder).await;
             despite_lack_of_room(self.slots[*i].unless_failed(removed))?;
             tracing::info!(
                 folder,
@@ -82,54 +130,69 @@ impl LogDirs {
     ///
     /// # Errors
     /// See [`LogError`]; nothing is about to happen then.
-    pub(crate) async fn begin_move(
+    pub(crate) fn begin_move(
         &mut self,
         name: &PartitionName,
         id: TopicPartition,
         to: DirIndex,
         durable: Offset,
-    ) -> Result<(), LogError> {
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
         let from = self.home(name).filter(|from| *from != to);
-        let entries =
-            from.and_then(|DirIndex(i)| Some(self.slots[i].working()?.entries(name, id.topic)));
-        let target = self.slots[to.0].working_mut();
-        let (Some(entries), Some(target)) = (entries, target) else {
-            return Err(LogError::Closed);
-        };
-        target.take_over(name, id, entries, durable).await?;
-        self.moving.insert(name.clone(), to);
-        Ok(())
+        let (told, entries) = oneshot::channel();
+        let asked = name.clone();
+        let reading = from.and_then(|DirIndex(i)| {
+            self.slots[i].begin(async move |files| {
+                let _ = told.send(files.entries(&asked, id.topic));
+                Ok(())
+            })
+        });
+        let target = self.slots[to.0].working_files().cloned();
+        let (moving, name) = (self.moving.clone(), name.clone());
+        moving.begin(name.clone(), id, to);
+        async move {
+            let (Some(_), Some(target)) = (reading, target) else {
+                return Err(LogError::Closed);
+            };
+            // Not in the turn of the target's: the other's disk may not answer.
+            let entries = entries.await.ok_or(LogError::Closed)?;
+            let taking = begin(&target, async move |files| {
+                if !moving.goes_on(&name, id, to) {
+                    return Err(LogError::Closed);
+                }
+                files.take_over(&name, id, entries, durable).await?;
+                moving.begun(&name);
+                Ok(())
+            });
+            taking.await.unwrap_or(Err(LogError::Closed))
+        }
     }
 
     /// That is over.
     ///
     /// # Errors
     /// See [`LogError`]; entries stay that the next start removes.
-    pub(crate) async fn end_move(
+    pub(crate) fn end_move(
         &mut self,
         name: &PartitionName,
         id: TopicPartition,
         outcome: MoveOutcome,
-    ) -> Result<(), LogError> {
-        let Some(to) = self.moving.remove(name) else {
-            return Ok(());
-        };
-        let left = match outcome {
+    ) -> impl Future<Output = Result<(), LogError>> + use<> {
+        let left = self.moving.end(name).and_then(|to| match outcome {
             MoveOutcome::Moved => {
                 let from = self.home(name);
                 self.place(name.clone(), to);
                 from
             }
             MoveOutcome::Stayed => Some(to),
-        };
-        let left = left.and_then(|DirIndex(i)| self.slots[i].working_mut());
-        match left {
-            Some(files) => {
+        });
+        let name = name.clone();
+        let begun = left.and_then(|DirIndex(i)| {
+            self.slots[i].begin(async move |files| {
                 files
-                    .retain(|other| other != name, |other| other != id)
+                    .retain(|other| *other != name, |other| other != id)
                     .await
-            }
-            None => Ok(()),
-        }
+            })
+        });
+        super::all_of(begun.into_iter().collect())
     }
 }

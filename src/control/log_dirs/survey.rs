@@ -119,28 +119,28 @@ impl LogDirs {
     /// Removes what is left of deleted topics, sets aside what no topic had, and says where that is now.
     pub(crate) async fn clear_away(&self, survey: &Survey) -> Result<(), LogError> {
         for (DirIndex(i), deleted) in &survey.deleted {
-            let Some(files) = self.slots[*i].working() else {
+            let Some(dir) = self.slots[*i].working() else {
                 continue;
             };
-            let removed = files.dir().finish_deletion(deleted).await;
+            let removed = dir.finish_deletion(deleted).await;
             despite_lack_of_room(self.slots[*i].unless_failed(removed))?;
             tracing::info!(partition = %deleted.name, "its topic is deleted: removed");
         }
         for (DirIndex(i), left) in &survey.left {
-            let Some(files) = self.slots[*i].working() else {
+            let Some(dir) = self.slots[*i].working() else {
                 continue;
             };
-            let removed = files.dir().finish_deletion(left).await;
+            let removed = dir.finish_deletion(left).await;
             despite_lack_of_room(self.slots[*i].unless_failed(removed))?;
-            tracing::info!(partition = %left.name, dir = %files.dir().path().display(),
+            tracing::info!(partition = %left.name, dir = %dir.path().display(),
                 "moved to another log directory: what was left is removed");
         }
         self.clear_futures().await?;
         for (DirIndex(i), stray) in &survey.strays {
-            let Some(files) = self.slots[*i].working() else {
+            let Some(dir) = self.slots[*i].working() else {
                 continue;
             };
-            let aside = files.dir().set_aside(stray).await.map(Some);
+            let aside = dir.set_aside(stray).await.map(Some);
             let aside = self.slots[*i].unless_failed(aside);
             if let Some(Some(to)) = despite_lack_of_room(aside)? {
                 tracing::warn!(partition = %stray.name, to = %to.display(),

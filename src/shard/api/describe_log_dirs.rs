@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use thalweg_control::{ClusterView, DirIndex};
 use thalweg_protocol::ErrorCode;
@@ -10,13 +11,16 @@ use thalweg_protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use thalweg_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
-use thalweg_reactor::fs;
+use thalweg_reactor::time;
 use thalweg_storage::DirHealth;
 use thalweg_types::{PartitionIndex, TopicPartition};
 
 use crate::question::{Answer, PartitionAnswer, PartitionAsk, Question};
 use crate::service::Call;
 use crate::shard::Shard;
+
+/// How long an answer waits for the room of one directory.
+const SPACE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Answers when every owner has. A partition that is not there, or can not be opened, is left out.
 pub(crate) async fn answer(
@@ -92,7 +96,9 @@ async fn row(health: &DirHealth, topics: TopicsOf<'_>) -> DescribeLogDirsResult 
     };
     row.topics = topics.into_iter().map(topic).collect();
     // Without the numbers the answer says "not known".
-    if let Ok(space) = fs::space(health.path()).await {
+    if !health.is_silent()
+        && let Ok(Ok(space)) = time::timeout(SPACE_WAIT_MAX, health.space()).await
+    {
         row.total_bytes = i64::try_from(space.total_bytes).unwrap_or(i64::MAX);
         row.usable_bytes = i64::try_from(space.usable_bytes).unwrap_or(i64::MAX);
     }
