@@ -573,7 +573,17 @@ impl LogDirs {
             }
             let Some(files) = slot.files else { continue };
             let own = (self.metadata == DirIndex(i)).then_some(metadata_end);
-            match files.lock().await.close(own, share).await {
+            let closing = async move { files.lock().await.close(own, share).await };
+            let closed = match slot.health.is_stalled() {
+                true => None,
+                false => slot.health.unless_stalled(task::spawn(closing)).await,
+            };
+            let Some(closed) = closed else {
+                tracing::warn!(dir = %slot.health.path().display(),
+                    "not closed, because its disk does not answer: the next start checks every log in it");
+                continue;
+            };
+            match closed {
                 Ok(CleanMark::Written) => {}
                 Ok(CleanMark::Withheld(open)) => withheld.extend(open),
                 Err(error) => done = done.and(Err(error)),

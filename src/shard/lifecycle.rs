@@ -4,6 +4,7 @@ mod applying;
 mod opening;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 use thalweg_config::BrokerConfig;
 use thalweg_control::{
-    ClusterView, ControlHandle, OpeningProgress, PartitionToOpen, ShardCommand, StoppedPartition,
+    ClusterView, ControlHandle, DirIndex, OpeningProgress, PartitionToOpen, ShardCommand,
+    StoppedPartition,
 };
 use thalweg_metrics::{CoreMetrics, Engine, Stage};
 use thalweg_net::{ConnectionSlots, Incoming, Limits, ShardNet};
@@ -406,13 +408,35 @@ impl Lifecycle {
             );
         }
         self.shard.coordinators.close_all();
-        self.shard.moves.stop().await;
-        let partitions = self.shard.take_partitions();
-        let logs: Vec<_> = partitions.iter().map(|p| p.log()).collect();
-        Log::sync_new(&logs).await;
-        let close = |partition: Rc<Partition>| async move { partition.close().await };
-        together::each(partitions, PARTITIONS_AT_ONCE, close).await
+        if time::timeout(SETTLE_MAX, self.shard.moves.stop())
+            .await
+            .is_err()
+        {
+            tracing::warn!("a disk does not answer: stopping amid a move to another log directory");
+        }
+        let mut by_dir: BTreeMap<DirIndex, Vec<Rc<Partition>>> = BTreeMap::new();
+        for partition in self.shard.take_partitions() {
+            by_dir.entry(partition.dir()).or_default().push(partition);
+        }
+        // Each directory by itself: one whose disk does not answer is left behind.
+        let closing = by_dir
+            .into_iter()
+            .map(|(dir, partitions)| (dir, task::spawn(close_all(partitions))));
+        let closing: Vec<_> = closing.collect();
+        let mut stopped = Vec::new();
+        for (dir, closing) in closing {
+            let closed = self.shard.dir(dir).unless_stalled(closing).await;
+            stopped.extend(closed.unwrap_or_default());
+        }
+        stopped
     }
+}
+
+async fn close_all(partitions: Vec<Rc<Partition>>) -> Vec<StoppedPartition> {
+    let logs: Vec<_> = partitions.iter().map(|p| p.log()).collect();
+    Log::sync_new(&logs).await;
+    let close = |partition: Rc<Partition>| async move { partition.close().await };
+    together::each(partitions, PARTITIONS_AT_ONCE, close).await
 }
 
 /// Serves every connection that the acceptor hands over.

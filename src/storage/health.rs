@@ -13,7 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_reactor::fs::{self, FileSystem};
-use thalweg_types::limits::{DISK_FULL_TOLD_EVERY_MS, DISK_SILENT_MS};
+use thalweg_reactor::task::Task;
+use thalweg_reactor::time;
+use thalweg_types::limits::{
+    DISK_FULL_TOLD_EVERY_MS, DISK_LOOK_EVERY_MS, DISK_SILENT_MS, DISK_STALL_MS,
+};
 
 use crate::allowance::Allowance;
 use crate::error::{LogError, is_lack_of_room};
@@ -338,6 +342,25 @@ impl DirHealth {
     pub fn is_silent(&self) -> bool {
         let oldest = self.oldest_operation();
         oldest.is_some_and(|oldest| oldest.age >= Duration::from_millis(DISK_SILENT_MS))
+    }
+
+    /// True when the disk has not answered an operation for [`DISK_STALL_MS`]: a stop goes on without it.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        let oldest = self.oldest_operation();
+        oldest.is_some_and(|oldest| oldest.age >= Duration::from_millis(DISK_STALL_MS))
+    }
+
+    /// Waits for `work`, which needs the disk. `None` when the disk does not answer; the work goes on then.
+    pub async fn unless_stalled<T>(&self, mut work: Task<T>) -> Option<T> {
+        let look = Duration::from_millis(DISK_LOOK_EVERY_MS);
+        loop {
+            match time::timeout(look, &mut work).await {
+                Ok(done) => return done,
+                Err(_) if self.is_stalled() => return None,
+                Err(_) => {}
+            }
+        }
     }
 
     /// Notes that an operation begins.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use thalweg_protocol::ErrorCode;
-use thalweg_protocol::messages::{DeleteTopicsRequest, delete_topics_request};
+use thalweg_protocol::messages::{DeleteTopicsRequest, ProduceRequest, delete_topics_request};
 
 use crate::administering::alter;
 use crate::batch::plain;
@@ -12,7 +12,7 @@ use crate::broker::{Broker, Options, eventually};
 use crate::gate::Gate;
 use crate::groups::with_coordinators;
 use crate::idempotence;
-use crate::wire::{Connection, Topic, error};
+use crate::wire::{Connection, Topic, error, newest, produce_request};
 
 const FILE: &str = "log.dirs=DATA/quick, DATA/stalled\nlisteners=PLAINTEXT://127.0.0.1:0\n\
                     offsets.topic.num.partitions=4\nthalweg.engine=plain\n";
@@ -179,4 +179,39 @@ fn st_23_what_does_not_need_a_disk_that_does_not_answer_goes_on() {
         assert_eq!(client.end_offset(&again, partition), 1);
         assert_eq!(client.end_offset(&staying, partition), 2);
     }
+}
+
+/// A stop leaves behind what waits for the disk: the other directory is closed in order, and what was written to this one
+/// is there at the next start.
+#[test]
+fn st_23_a_stop_leaves_a_disk_that_does_not_answer_behind() {
+    let (gate, mut broker) = broker();
+    let mut client = broker.connect();
+    let (topic, [quick, stalled]) = in_both(&broker, &mut client, "kept");
+    gate.close();
+    await_silence(&broker);
+    let batch = produce_request(&topic, stalled, 1, plain(&["on its way"]));
+    let mut waiting = broker.connect();
+    waiting.send(&batch, newest::<ProduceRequest>());
+    assert_eq!(client.append(&topic, quick, plain(&["more"])), 1);
+    let began = Instant::now();
+    broker.stop();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let is_closed = |dir: &str| {
+        broker
+            .data()
+            .join(dir)
+            .join(".kafka_cleanshutdown")
+            .exists()
+    };
+    assert!(is_closed("quick") && !is_closed("stalled"));
+    gate.release();
+    broker.start_again();
+    let mut client = broker.connect();
+    assert_eq!(client.end_offset(&topic, quick), 2);
+    assert!(client.end_offset(&topic, stalled) >= 1);
+    assert_eq!(client.append(&topic, quick, plain(&["again"])), 2);
+    client.append(&topic, stalled, plain(&["again"]));
+    broker.stop();
 }

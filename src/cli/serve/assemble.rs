@@ -207,9 +207,13 @@ impl Assembly {
         let stopped = shards.stop(&self.commands).await;
         control.stop().await;
         match controller.await {
-            Some(Ok(ended)) => directory::close(ended, stopped).await?,
+            Some(Ok(ended)) => directory::close(ended, stopped.partitions).await?,
             Some(Err(error)) => return Err(anyhow!(error).context("closing the metadata log")),
             None => fatal("the controller ended without a word"),
+        }
+        if stopped.leaves_threads {
+            // All that can be closed is.
+            std::process::exit(0);
         }
         accepted
     }

@@ -19,6 +19,7 @@ use thalweg_reactor::lane::{self, LaneOptions};
 use thalweg_reactor::net::Listeners;
 use thalweg_reactor::{EngineChoice, RuntimeOptions, mailbox, oneshot, task};
 use thalweg_shard::ShardSetup;
+use thalweg_storage::DirHealth;
 use thalweg_types::ShardId;
 use thalweg_types::limits::{
     COLD_HANDLES_MAX, COLD_IDLE_MS, COLD_MEMORY_BYTES, COLD_READS_PER_DISK, COLD_STRIDE_BYTES,
@@ -39,6 +40,14 @@ pub(super) struct Shards {
     slots: Arc<ConnectionSlots>,
     cleaners: Cleaners,
     scrubbing: Scrubbing,
+    dirs: Arc<[Arc<DirHealth>]>,
+}
+
+/// What the shards leave behind.
+pub(super) struct Stopped {
+    pub(super) partitions: Vec<StoppedPartition>,
+    /// Threads wait for a disk that does not answer: the process must not wait for them.
+    pub(super) leaves_threads: bool,
 }
 
 impl Shards {
@@ -61,6 +70,7 @@ impl Shards {
             slots: ConnectionSlots::new(thalweg_shard::connection_limits(config)),
             cleaners: Cleaners::new(config),
             scrubbing: Scrubbing::start()?,
+            dirs: dirs.log_healths(),
         };
         let healths = dirs.log_healths();
         let links = thalweg_shard::connect(count);
@@ -140,10 +150,7 @@ impl Shards {
     }
 
     /// Stops every shard and waits for its thread.
-    pub(super) async fn stop(
-        &mut self,
-        commands: &[mailbox::Sender<ShardCommand>],
-    ) -> Vec<StoppedPartition> {
+    pub(super) async fn stop(&mut self, commands: &[mailbox::Sender<ShardCommand>]) -> Stopped {
         self.cleaners.begin_stop();
         self.scrubbing.begin_stop();
         let mut replies = Vec::new();
@@ -154,9 +161,15 @@ impl Shards {
             }
             replies.push(stopped);
         }
-        let mut stopped = Vec::new();
+        let mut partitions = Vec::new();
         for reply in replies {
-            stopped.extend(reply.await.unwrap_or_default());
+            partitions.extend(reply.await.unwrap_or_default());
+        }
+        if self.dirs.iter().any(|dir| dir.is_stalled()) {
+            return Stopped {
+                partitions,
+                leaves_threads: true,
+            };
         }
         for thread in self.threads.drain(..) {
             match thread.join() {
@@ -167,7 +180,10 @@ impl Shards {
         }
         self.cleaners.join();
         self.scrubbing.join();
-        stopped
+        Stopped {
+            partitions,
+            leaves_threads: false,
+        }
     }
 }
 
