@@ -19,7 +19,7 @@ const BROKER_EPOCH_NONE: i64 = -1;
 /// What one directory's checkpoints say of a partition, but for its recovery point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entries {
-    log_start: Option<Offset>,
+    pub log_start: Option<Offset>,
     high_watermark: Option<Offset>,
     cleaned_to: Option<Offset>,
     accepted_gap: Option<Offset>,
@@ -118,13 +118,22 @@ impl Checkpoints {
     /// # Errors
     /// See [`LogError`].
     pub(crate) async fn catch_up(&mut self) -> Result<(), LogError> {
-        if self.is_behind.load(Ordering::Relaxed) {
+        match self.is_behind.load(Ordering::Relaxed) {
+            true => self.write_all().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the files are behind is known when it ends: nobody is to wait for what is merely under way.
+    async fn write_all(&mut self) -> Result<(), LogError> {
+        let written = async {
             self.write().await?;
             self.write_rare().await?;
-            self.dir.write_marks(&self.marks).await?;
-            self.is_behind.store(false, Ordering::Relaxed);
-        }
-        Ok(())
+            self.dir.write_marks(&self.marks).await
+        };
+        let written = written.await;
+        self.is_behind.store(written.is_err(), Ordering::Relaxed);
+        written
     }
 
     /// Removes, durably, the entries of partitions for which `keep` and `keep_id` are false.
@@ -154,10 +163,10 @@ impl Checkpoints {
             map.retain(|name, _| keep(name));
             fell |= map.len() < before;
         }
-        if fell {
-            self.is_behind.store(true, Ordering::Relaxed);
+        match fell {
+            true => self.write_all().await,
+            false => self.catch_up().await,
         }
-        self.catch_up().await
     }
 
     /// Makes durable which partitions are damaged although a clean stop or a kill had left them whole, so

@@ -41,12 +41,14 @@ pub enum DirFound {
     Failed(Arc<DirHealth>),
 }
 
+/// The checkpoints of one directory, written by one after the other.
+type Files = Arc<Mutex<Checkpoints>>;
+
 struct Slot {
     health: Arc<DirHealth>,
     /// `None` when it could not be opened.
     dir: Option<Arc<LogDir>>,
-    /// Its checkpoints, written by one after the other.
-    files: Option<Arc<Mutex<Checkpoints>>>,
+    files: Option<Files>,
     /// Entries of deleted partitions are in their files.
     is_behind: Arc<AtomicBool>,
     /// Partitions in it.
@@ -75,7 +77,7 @@ impl Slot {
         )
     }
 
-    fn working_files(&self) -> Option<&Arc<Mutex<Checkpoints>>> {
+    fn working_files(&self) -> Option<&Files> {
         let files = self.files.as_ref();
         files.filter(|_| self.health.failure().is_none())
     }
@@ -92,7 +94,7 @@ impl Slot {
 
 /// Does `work` with these checkpoints when all that was begun before is done.
 fn begin(
-    files: &Arc<Mutex<Checkpoints>>,
+    files: &Files,
     work: impl AsyncFnOnce(&mut Checkpoints) -> Result<(), LogError> + 'static,
 ) -> Task<Result<(), LogError>> {
     let mut turn = Box::pin(unconstrained(Arc::clone(files).lock_owned()));

@@ -240,6 +240,31 @@ fn checkpoints_go_where_the_partitions_are_and_a_failed_directory_gets_none() {
     });
 }
 
+/// ST-13: what the log is told while the directory of its copy takes over what its own says comes there, too.
+#[test]
+fn st_13_a_log_start_that_is_told_while_a_copy_becomes_the_log_goes_along() {
+    run(|root| async move {
+        let mut dirs = both(&root).await;
+        dirs.place_new(name(0), id(201)).expect("a");
+        dirs.record_log_starts(vec![start(0, 3)]).await.expect("a");
+        let (_, (of, _)) = start(0, 3);
+        let begun = dirs.begin_move(&name(0), of, B, Offset(9));
+        let told = dirs.record_log_starts(vec![start(0, 5)]);
+        begun.await.expect("begun");
+        told.await.expect("told");
+        let written = |dir: &str| {
+            let path = root.join(dir).join(Checkpoint::LogStart.file_name());
+            std::fs::read_to_string(path).expect("written")
+        };
+        assert_eq!(written("b"), "0\n1\nt 0 5\n");
+        // From here on both are told at once.
+        dirs.record_log_starts(vec![start(0, 6)])
+            .await
+            .expect("both");
+        assert_eq!([written("a"), written("b")], ["0\n1\nt 0 6\n"; 2]);
+    });
+}
+
 /// One directory has no room, and another one can not even take away the file that says that its log starts hold.
 #[test]
 fn st_20_of_several_directories_the_one_counts_in_which_nothing_may_be_removed() {

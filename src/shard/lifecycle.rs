@@ -339,7 +339,8 @@ impl Lifecycle {
         commands: &mut mailbox::Receiver<ShardCommand>,
     ) -> Option<ShardCommand> {
         loop {
-            if self.waiting.borrow().is_empty() {
+            // One that is being opened may come to wait while nobody says anything.
+            if self.waiting.borrow().is_empty() && self.opening_now.borrow().is_empty() {
                 return commands.recv().await;
             }
             match time::timeout(OPEN_AGAIN_EVERY, commands.recv()).await {

@@ -16,7 +16,7 @@ use thalweg_reactor::fs::{self, FileSystem};
 use thalweg_reactor::task::Task;
 use thalweg_reactor::time;
 use thalweg_types::limits::{
-    DISK_FULL_TOLD_EVERY_MS, DISK_LOOK_EVERY_MS, DISK_SILENT_MS, DISK_STALL_MS,
+    DISK_FULL_TOLD_EVERY_MS, DISK_LEFT_BEHIND_MS, DISK_LOOK_EVERY_MS, DISK_SILENT_MS,
 };
 
 use crate::allowance::Allowance;
@@ -344,11 +344,11 @@ impl DirHealth {
         oldest.is_some_and(|oldest| oldest.age >= Duration::from_millis(DISK_SILENT_MS))
     }
 
-    /// True when the disk has not answered an operation for [`DISK_STALL_MS`]: a stop goes on without it.
+    /// True when the disk has not answered an operation for [`DISK_LEFT_BEHIND_MS`]: a stop goes on without it.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         let oldest = self.oldest_operation();
-        oldest.is_some_and(|oldest| oldest.age >= Duration::from_millis(DISK_STALL_MS))
+        oldest.is_some_and(|oldest| oldest.age >= Duration::from_millis(DISK_LEFT_BEHIND_MS))
     }
 
     /// Waits for `work`, which needs the disk. `None` when the disk does not answer; the work goes on then.

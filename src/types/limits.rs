@@ -502,6 +502,10 @@ pub const DISK_SILENT_MS: u64 = 1_000;
 /// An operation that the disk has not answered for so long is said in the log, once per stall.
 pub const DISK_STALL_MS: u64 = 10_000;
 
+/// A stop does not wait any longer for a log directory whose disk has not answered an operation for so long. A slow disk
+/// takes some seconds for what a stop has it flush at once.
+pub const DISK_LEFT_BEHIND_MS: u64 = 30_000;
+
 /// One in so many bytes of a file system is its headroom, unless `thalweg.log.dirs.headroom.bytes` says
 /// otherwise.
 pub const HEADROOM_DERIVED_SHARE: u64 = 50;

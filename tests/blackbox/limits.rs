@@ -1,10 +1,12 @@
 //! Load and limits: what one client may take from the others.
 
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
 use thalweg_protocol::ErrorCode;
 use thalweg_protocol::messages::produce_request::PartitionProduceData;
 use thalweg_protocol::messages::{
@@ -389,6 +391,29 @@ fn st_21_a_partition_without_a_file_handle_is_opened_later() {
         .iter()
         .filter(|line| line.contains("accepting connections pauses"));
     assert!(told.count() < 5);
+}
+
+/// Again and again, although nobody says anything to the broker meanwhile: it ends, as the test wants it, the third time.
+#[test]
+fn st_21_a_partition_without_a_file_handle_is_tried_again_and_again() {
+    let mut options = few_handles();
+    let wrapped = ["env", "THALWEG_FAILPOINTS=open again=abort@3"];
+    options.wrapper.splice(0..0, wrapped);
+    let mut broker = Broker::start_with(options);
+    let mut client = broker.connect();
+    let mut hoard: Vec<Connection> = Vec::new();
+    while !broker
+        .log()
+        .iter()
+        .any(|line| line.contains("accepting connections pauses"))
+    {
+        hoard.push(broker.connect());
+        assert!(hoard.len() < 2_000, "handles never run out");
+        assert_serves(&mut client);
+    }
+    client.create_topic("late", 1, &[]);
+    let status = broker.wait_for_end();
+    assert_eq!(status.signal(), Some(Signal::SIGABRT as i32));
 }
 
 /// A broker that may have 256 files open, half of which partitions may take.

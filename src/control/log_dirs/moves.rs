@@ -12,7 +12,7 @@ use thalweg_reactor::oneshot;
 use thalweg_storage::{FutureDir, FutureLog, LogError, PartitionName};
 use thalweg_types::{Offset, TopicPartition};
 
-use super::{DirIndex, LogDirs, begin, despite_lack_of_room};
+use super::{DirIndex, Files, LogDirs, begin, despite_lack_of_room};
 use crate::requests::{FutureFound, MoveOutcome};
 
 /// Partitions whose place changes just now, and to where. Clones share it.
@@ -59,6 +59,33 @@ impl Moving {
     pub(super) fn end(&self, name: &PartitionName) -> Option<DirIndex> {
         self.all().remove(name).map(|of| of.to)
     }
+}
+
+/// Has the checkpoints of `target` say what those of `source` were told of the log's start before both were told: that
+/// is in line there.
+async fn raise_start(
+    source: &Files,
+    target: &Files,
+    moving: Moving,
+    (name, id, to): (PartitionName, TopicPartition, DirIndex),
+) -> Result<(), LogError> {
+    let (told, start) = oneshot::channel();
+    let asked = name.clone();
+    let reading = begin(source, async move |files| {
+        let _ = told.send(files.entries(&asked, id.topic).log_start);
+        Ok(())
+    });
+    reading.await.unwrap_or(Err(LogError::Closed))?;
+    let Some(start) = start.await.ok_or(LogError::Closed)? else {
+        return Ok(());
+    };
+    let raising = begin(target, async move |files| {
+        match moving.goes_on(&name, id, to) {
+            true => files.record_log_starts(vec![(name, (id, start))]).await,
+            false => Err(LogError::Closed),
+        }
+    });
+    raising.await.unwrap_or(Err(LogError::Closed))
 }
 
 /// Copies of partitions that lie in the log directories.
@@ -140,8 +167,9 @@ impl LogDirs {
         let from = self.home(name).filter(|from| *from != to);
         let (told, entries) = oneshot::channel();
         let asked = name.clone();
-        let reading = from.and_then(|DirIndex(i)| {
-            self.slots[i].begin(async move |files| {
+        let source = from.and_then(|DirIndex(i)| self.slots[i].working_files().cloned());
+        let reading = source.as_ref().map(|source| {
+            begin(source, async move |files| {
                 let _ = told.send(files.entries(&asked, id.topic));
                 Ok(())
             })
@@ -150,20 +178,24 @@ impl LogDirs {
         let (moving, name) = (self.moving.clone(), name.clone());
         moving.begin(name.clone(), id, to);
         async move {
-            let (Some(_), Some(target)) = (reading, target) else {
+            let (Some(_), Some(source), Some(target)) = (reading, source, target) else {
                 return Err(LogError::Closed);
             };
             // Not in the turn of the target's: the other's disk may not answer.
             let entries = entries.await.ok_or(LogError::Closed)?;
-            let taking = begin(&target, async move |files| {
-                if !moving.goes_on(&name, id, to) {
-                    return Err(LogError::Closed);
+            let taking = begin(&target, {
+                let (moving, name) = (moving.clone(), name.clone());
+                async move |files| {
+                    if !moving.goes_on(&name, id, to) {
+                        return Err(LogError::Closed);
+                    }
+                    files.take_over(&name, id, entries, durable).await?;
+                    moving.begun(&name);
+                    Ok(())
                 }
-                files.take_over(&name, id, entries, durable).await?;
-                moving.begun(&name);
-                Ok(())
             });
-            taking.await.unwrap_or(Err(LogError::Closed))
+            taking.await.unwrap_or(Err(LogError::Closed))?;
+            raise_start(&source, &target, moving, (name, id, to)).await
         }
     }
 

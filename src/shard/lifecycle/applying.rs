@@ -126,8 +126,8 @@ impl Lifecycle {
     ) -> Option<ApplyFailure> {
         let opening = self.opening_now.borrow().get(&id).cloned();
         if let Some(opening) = opening {
+            // It is not tried again: see `try_again`.
             opening.wait().await;
-            self.waiting.borrow_mut().retain(|wanted| wanted.id != id);
             self.shard.coordinators.close(id);
         }
         self.shard.moves.leave(id).await;

@@ -10,7 +10,7 @@ use thalweg_control::{Applied, ApplyFailure, ClusterView, DirIndex, PartitionToO
 use thalweg_metadata::names::OFFSETS_TOPIC;
 use thalweg_reactor::event::Event;
 use thalweg_reactor::task::{self, Task};
-use thalweg_reactor::{in_place, time};
+use thalweg_reactor::{failpoint, in_place, time};
 use thalweg_storage::PartitionName;
 use thalweg_types::limits::PARTITIONS_AT_ONCE;
 use thalweg_types::{IdMap, TopicPartition};
@@ -91,6 +91,7 @@ impl Applying {
 impl Lifecycle {
     /// Tries again those that could not be opened.
     pub(super) fn open_waiting(self: &Rc<Self>) {
+        failpoint::pass("open again");
         let (view, wanted) = (self.shard.view(), self.waiting.take());
         self.spawn_openings(wanted, move |life, wanted| {
             let view = Arc::clone(&view);
@@ -167,7 +168,7 @@ impl Lifecycle {
                 let failure = refused(&wanted, &error);
                 applying.applied.borrow_mut().failures.extend(failure);
                 if error.may_pass() {
-                    self.waiting.borrow_mut().push(wanted);
+                    self.try_again(wanted);
                 }
                 return;
             }
@@ -197,10 +198,17 @@ impl Lifecycle {
                 tracing::info!(partition = %name, "opened: the cause has passed");
                 self.serve_late(&wanted, partition);
             }
-            Err(error) if error.may_pass() => self.waiting.borrow_mut().push(wanted),
+            Err(error) if error.may_pass() => self.try_again(wanted),
             Err(error) => {
                 tracing::error!(partition = %name, %error, "offline, and not tried again");
             }
+        }
+    }
+
+    /// Later, unless it is being deleted.
+    fn try_again(&self, wanted: PartitionToOpen) {
+        if !self.parting.borrow().contains_key(&wanted.id) {
+            self.waiting.borrow_mut().push(wanted);
         }
     }
 
