@@ -352,17 +352,7 @@ fn bi_29_partitions_leave_file_handles_for_connections() {
 fn st_21_a_partition_without_a_file_handle_is_opened_later() {
     let broker = Broker::start_with(few_handles());
     let mut client = broker.connect();
-    let before = broker.log().len();
-    let mut hoard: Vec<Connection> = Vec::new();
-    // Until accepting pauses, which is said once, however long it lasts.
-    while !broker.log()[before..]
-        .iter()
-        .any(|line| line.contains("accepting connections pauses"))
-    {
-        hoard.push(broker.connect());
-        assert!(hoard.len() < 2_000, "handles never run out");
-        assert_serves(&mut client);
-    }
+    let hoard = all_handles(&broker, &mut client);
     client.create_topic("late", 1, &[]);
     broker.wait_for_log("tried again until the cause has passed");
     let topic = Topic {
@@ -401,19 +391,22 @@ fn st_21_a_partition_without_a_file_handle_is_tried_again_and_again() {
     options.wrapper.splice(0..0, wrapped);
     let mut broker = Broker::start_with(options);
     let mut client = broker.connect();
-    let mut hoard: Vec<Connection> = Vec::new();
-    while !broker
-        .log()
-        .iter()
-        .any(|line| line.contains("accepting connections pauses"))
-    {
-        hoard.push(broker.connect());
-        assert!(hoard.len() < 2_000, "handles never run out");
-        assert_serves(&mut client);
-    }
+    let _hoard = all_handles(&broker, &mut client);
     client.create_topic("late", 1, &[]);
     let status = broker.wait_for_end();
     assert_eq!(status.signal(), Some(Signal::SIGABRT as i32));
+}
+
+/// Connections until accepting pauses, which is said once, however long it lasts.
+fn all_handles(broker: &Broker, client: &mut Connection) -> Vec<Connection> {
+    let mut hoard = Vec::new();
+    let pauses = |line: &String| line.contains("accepting connections pauses");
+    while !broker.log().iter().any(pauses) {
+        hoard.push(broker.connect());
+        assert!(hoard.len() < 2_000, "handles never run out");
+        assert_serves(client);
+    }
+    hoard
 }
 
 /// A broker that may have 256 files open, half of which partitions may take.
