@@ -213,7 +213,10 @@ impl Assembly {
         }
         if stopped.leaves_threads {
             // All that can be closed is.
-            std::process::exit(0);
+            match accepted {
+                Ok(()) => std::process::exit(0),
+                Err(error) => fatal(&format!("{error:#}")),
+            }
         }
         accepted
     }
